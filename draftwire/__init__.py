@@ -1,0 +1,1 @@
+"""draftwire: disaggregated speculative decoding (docs/architecture.md)."""

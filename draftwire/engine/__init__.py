@@ -1,0 +1,1 @@
+"""Engines: what runs a model. One thread owns an engine; nothing here knows sessions, gRPC or sampling."""
