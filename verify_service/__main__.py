@@ -1,0 +1,54 @@
+"""`python -m verify_service --target MODEL --drafts HOST:PORT ...`"""
+
+import asyncio
+import logging
+import sys
+
+from draftwire.config import load_config
+from draftwire.engine.base import Engine
+from draftwire.engine.load import load_engine
+from draftwire.metrics import new_registry, start_metrics_server
+from draftwire.service import run
+from verify_service.config import VerifyConfig
+from verify_service.worker import VerifyWorker
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
+    """Run one verify worker until `stop`; 1 if its engine failed."""
+
+    def make_engine() -> Engine:
+        logger.info("loading target %s", config.target)
+        return load_engine(
+            config.target,
+            dtype=config.dtype,
+            device=config.device,
+            num_slots=config.max_num_seqs,
+            max_model_len=config.max_model_len,
+            max_batched_tokens=config.max_num_batched_tokens,
+            batch_invariant=config.batch_invariant,
+            threads=config.threads,
+        )
+
+    registry = new_registry()
+    metrics_port = start_metrics_server(config.host, config.metrics_port, registry)
+    failed = asyncio.Event()
+    worker = VerifyWorker(config, make_engine, registry, failed)
+    try:
+        await worker.start()
+        logger.info("ready; metrics on http://%s:%d/metrics", config.host, metrics_port)
+        await asyncio.wait([asyncio.create_task(stop.wait()), asyncio.create_task(failed.wait())], return_when="FIRST_COMPLETED")
+    finally:
+        await worker.drain()
+    return int(failed.is_set())
+
+
+def main() -> int:
+    """The process."""
+    config = load_config(VerifyConfig, sys.argv[1:])
+    return run("verify", lambda stop: serve(config, stop), log_level=config.log_level)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

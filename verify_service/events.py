@@ -1,0 +1,52 @@
+"""What reaches the engine's thread through its inbox."""
+
+from dataclasses import dataclass
+
+from draftwire.session import DrafterStep, Draining, Load
+from verify_service.draft_pool import DraftWorker
+from verify_service.generation import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A validated request wants an answer."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The caller is gone, its deadline is over, or it has everything."""
+
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Something outside changed (a caller caught up): look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftUp:
+    """A draft worker is connected."""
+
+    worker: DraftWorker
+
+
+@dataclass(frozen=True, slots=True)
+class DraftDown:
+    """The stream to a draft worker broke."""
+
+    worker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSaid:
+    """A draft worker's message, with its time of arrival (time.monotonic(), seconds)."""
+
+    worker_id: int
+    message: DrafterStep | Load | Draining
+    at: float
+
+
+Event = Submit | Cancel | Wake | DraftUp | DraftDown | DraftSaid

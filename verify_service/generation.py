@@ -1,0 +1,118 @@
+"""One answer in progress, as the engine's thread sees it: its tokens, its place in the KV cache, its draft."""
+
+from dataclasses import dataclass, field
+
+from draftwire.session import VerifierSession
+from draftwire.types import FinishReason, GenerateRequest, ModelInfo, SpeculationStats, Usage, VerificationMode
+from verify_service.output import Output
+from verify_service.policy import Acceptance, Plan
+
+NO_SPECULATION = Plan(0, 0, 0.0)
+
+
+@dataclass(slots=True)
+class DraftLink:
+    """A generation's session on one draft worker.
+
+    Attributes:
+        worker: id of the connection (draft_pool.DraftWorker.id).
+        session: the protocol's state.
+        heard_at: when the draft last sent something for it (or was opened), time.monotonic() seconds.
+        steps_unheard: target steps since then.
+        empty_since: since when no proposal is pending; None while some are.
+        fruitless_waits: how often in a row the session waited its tau and nothing came.
+    """
+
+    worker: int
+    session: VerifierSession
+    heard_at: float
+    steps_unheard: int = 0
+    empty_since: float | None = None
+    fruitless_waits: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """One answer in progress.
+
+    Attributes:
+        request: what was asked.
+        output: where its events go.
+        seed, mode: key of its randomness, and how proposals are verified.
+        tokens: prompt and committed output.
+        limit: length of tokens at which the answer ends.
+        stop_ids: ids that end it.
+        slot: KV slot of the engine; None while it waits for one.
+        computed: how many of tokens have keys and values in the slot.
+        cached: prompt tokens that were reused.
+        link: its draft session, if it has one.
+        draft_retry_at: when a draft may be looked for again.
+        draft_failures: sessions that a draft worker or a broken rule ended.
+        plan: how many proposals to wait for and to test.
+        ready_since: since when it could have joined a step.
+        paused_since: since when its caller has been too slow; None if it is not.
+    """
+
+    request: GenerateRequest
+    output: Output
+    seed: int
+    mode: VerificationMode
+    limit: int
+    stop_ids: frozenset[int]
+    acceptance: Acceptance
+    tokens: list[int] = field(default_factory=list)
+    slot: int | None = None
+    computed: int = 0
+    cached: int = 0
+    link: DraftLink | None = None
+    draft_retry_at: float = 0.0
+    draft_failures: int = 0
+    plan: Plan = NO_SPECULATION
+    ready_since: float = 0.0
+    paused_since: float | None = None
+    over: bool = False
+    stats: SpeculationStats = field(default_factory=SpeculationStats)
+
+    @classmethod
+    def of(cls, request: GenerateRequest, model: ModelInfo, output: Output, fresh_seed: int, prior: float) -> "Generation":
+        """A new generation for a validated request; `fresh_seed` keys it if the caller gave no seed."""
+        prompt = len(request.prompt_token_ids)
+        most = request.max_tokens if request.max_tokens is not None else model.max_model_len - prompt
+        own_stops = () if request.ignore_eos else model.eos_token_ids
+        return cls(
+            request=request,
+            output=output,
+            seed=fresh_seed if request.seed is None else request.seed,
+            mode=VerificationMode.REJECTION if request.seed is None else VerificationMode.COUPLED,
+            limit=prompt + most,
+            stop_ids=frozenset((*own_stops, *request.stop_token_ids)),
+            acceptance=Acceptance(prior),
+            tokens=[*request.prompt_token_ids, *request.committed_token_ids],
+        )
+
+    @property
+    def missing(self) -> int:
+        """Tokens that the engine has still to run before it can predict: 1 in steady decoding, more during prefill."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def speculates(self) -> bool:
+        """Whether the caller allows speculation."""
+        return self.request.num_speculative_tokens != 0
+
+    def append(self, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
+        """Add verified tokens up to and including the first that ends the answer.
+
+        Returns (the tokens that count, why the answer is over or None).
+        """
+        for count, token in enumerate(token_ids, 1):
+            if token in self.stop_ids:
+                self.tokens += token_ids[:count]
+                return token_ids[:count], FinishReason.STOP
+        self.tokens += token_ids
+        return token_ids, FinishReason.LENGTH if len(self.tokens) >= self.limit else None
+
+    def usage(self) -> Usage:
+        """Tokens counted for the caller."""
+        prompt = len(self.request.prompt_token_ids)
+        return Usage(prompt, len(self.tokens) - prompt, self.cached)

@@ -1,0 +1,278 @@
+"""The verify worker's engine loop: admit, schedule, run, verify, commit. One thread owns everything in it.
+
+A step is: hand out slots; choose who takes part (scheduler); one ragged forward (engine); look once more at what has arrived,
+so that a proposal for a bonus position can be tested in place of a free draw; verify (sampling); commit to the drafts,
+then to the callers.
+"""
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from draftwire.engine.base import Engine
+from draftwire.errors import ResourceExhausted
+from draftwire.sampling import SessionRows, Verdict, verify
+from draftwire.types import Committed, Finished, FinishReason, ModelInfo, Started
+from verify_service.drafts import Drafts
+from verify_service.events import Cancel, DraftDown, DraftSaid, DraftUp, Event, Submit, Wake
+from verify_service.generation import Generation
+from verify_service.metrics import VerifyMetrics
+from verify_service.output import Mailman
+from verify_service.policy import Planner, StepClock
+from verify_service.scheduler import Work, schedule
+
+logger = logging.getLogger(__name__)
+
+#: A step with more tokens than this prefills; it says nothing about the cost of verification.
+DECODE_TOKENS = 128
+#: A generation's plan is made anew after so many of its steps.
+REPLAN_STEPS = 8
+#: How often an idle loop looks after drafts and slow callers, seconds.
+IDLE_LOOK = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """Limits of the loop.
+
+    Attributes:
+        instance_id: this process.
+        stall_seconds: a caller that reads nothing for so long loses its answer.
+    """
+
+    instance_id: str
+    stall_seconds: float = 30.0
+
+
+class VerifyLoop:
+    """`EngineLoop` of the verify worker.
+
+    Args:
+        poll: gives this loop what has arrived meanwhile, without waiting (EngineThread.drain_into).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        drafts: Drafts,
+        planner: Planner,
+        clock: StepClock,
+        mailman: Mailman,
+        metrics: VerifyMetrics,
+        options: LoopOptions,
+        poll: Callable[["VerifyLoop"], object],
+    ) -> None:
+        self._engine = engine
+        self._drafts = drafts
+        self._planner = planner
+        self._clock = clock
+        self._mailman = mailman
+        self._metrics = metrics
+        self._options = options
+        self._poll = poll
+        self._waiting: deque[Generation] = deque()
+        self._running: list[Generation] = []
+        self._acceptance = 0.5  # of the whole worker: where a new generation starts
+
+    def receive(self, event: Event) -> None:
+        """Take one event."""
+        match event:
+            case Submit(generation):
+                self._waiting.append(generation)
+            case Cancel(generation):
+                self._cancel(generation)
+            case DraftSaid(worker_id, message, at):
+                self._drafts.receive(worker_id, message, at)
+            case DraftUp(worker):
+                self._drafts.worker_up(worker)
+            case DraftDown(worker_id):
+                self._drafts.worker_down(worker_id, time.monotonic())
+            case Wake():
+                pass
+
+    def step(self, now: float) -> float | None:
+        """One step, if anybody is ready."""
+        self._admit(now)
+        able = [generation for generation in list(self._running) if self._keeps_up(generation, now)]
+        for generation in able:
+            self._drafts.watch(generation, now)
+            self._drafts.supply(generation, now)
+        work, wait = schedule(able, now, self._engine.max_batched_tokens)
+        if work:
+            self._run(work)
+        self._deliver()
+        if not self._running:
+            return None
+        return IDLE_LOOK if wait is None else min(wait, IDLE_LOOK)
+
+    def _admit(self, now: float) -> None:
+        while self._waiting:
+            generation = self._waiting[0]
+            place = self._engine.acquire(generation.tokens)
+            if place is None:
+                break
+            self._waiting.popleft()
+            generation.slot, generation.cached = place
+            generation.computed = generation.cached
+            generation.ready_since = now
+            self._replan(generation)
+            self._running.append(generation)
+            self._metrics.cached.inc(generation.cached)
+            self._mailman.post(generation.output, Started(self._options.instance_id, generation.request.request_id))
+        self._count()
+
+    def _keeps_up(self, generation: Generation, now: float) -> bool:
+        """Whether the caller reads; one that does not pauses its session and in the end loses it."""
+        if not generation.output.full:
+            generation.paused_since = None
+            return True
+        if generation.paused_since is None:
+            generation.paused_since = now
+        elif now - generation.paused_since > self._options.stall_seconds:
+            error = ResourceExhausted(f"the answer was not read for {self._options.stall_seconds:g} s")
+            self._mailman.post(generation.output, error)
+            self._release(generation, "stalled")
+        return False
+
+    def _run(self, work: list[Work]) -> None:
+        started = time.monotonic()
+        logits = self._engine.forward([piece.chunk for piece in work])
+        self._poll(self)
+        rows = [(piece, _rows(piece)) for piece in work if piece.chunk.num_logits]
+        verdicts = verify(logits, [row for _, row in rows]) if rows else []
+        now = time.monotonic()
+        for piece in work:
+            piece.generation.computed = piece.chunk.start + len(piece.chunk.token_ids) - len(piece.proposals)
+        for (piece, row), verdict in zip(rows, verdicts, strict=True):
+            if not piece.generation.over:
+                self._commit(piece, row, verdict, now)
+        self._drafts.flush()
+        self._account(work, now - started)
+
+    def _commit(self, piece: Work, row: SessionRows, verdict: Verdict, now: float) -> None:
+        generation = piece.generation
+        position = len(generation.tokens)
+        token_ids, reason = generation.append(verdict.token_ids)
+        # The last committed token has no keys yet; all before it were in the chunk.
+        generation.computed = len(generation.tokens) - 1
+        self._count_outcome(generation, piece, row, verdict, len(token_ids))
+        self._mailman.post(generation.output, Committed(position, token_ids))
+        if reason is not None:
+            self._finish(generation, reason)
+            return
+        self._drafts.commit(generation, token_ids, now)
+        generation.ready_since = now
+        if generation.stats.steps % REPLAN_STEPS == 0:
+            self._replan(generation)
+
+    def _count_outcome(
+        self, generation: Generation, piece: Work, row: SessionRows, verdict: Verdict, committed: int
+    ) -> None:
+        """Statistics of one session's step. Proposals behind the end of the answer were never tested."""
+        stats, metrics = generation.stats, self._metrics
+        accepted, tested = min(verdict.accepted, committed), min(verdict.tested, committed)
+        late = len(row.proposals) - len(piece.proposals)
+        late_tested = int(late > 0 and tested == len(row.proposals))
+        untested = len(row.proposals) - tested - (late - late_tested)
+        stats.steps += 1
+        stats.committed_tokens += committed
+        stats.tested_tokens += tested
+        stats.accepted_tokens += accepted
+        stats.late_bound_tokens += late_tested
+        stats.untested_tokens += untested
+        metrics.committed.inc(committed)
+        metrics.accepted.inc(accepted)
+        metrics.rejected.inc(tested - accepted)
+        metrics.untested.inc(untested)
+        metrics.late_bound.inc(late_tested)
+        link = generation.link
+        if tested:
+            metrics.step_acceptance.observe(accepted)
+            generation.acceptance.saw(accepted, tested)
+            self._acceptance += 0.02 * (generation.acceptance.rate - self._acceptance)
+        elif link and generation.plan.min_proposals and not link.session.pending_count:
+            link.fruitless_waits += 1
+
+    def _account(self, work: list[Work], seconds: float) -> None:
+        tokens = sum(len(piece.chunk.token_ids) for piece in work)
+        self._metrics.steps.inc()
+        self._metrics.batch_tokens.observe(tokens)
+        self._metrics.prefilled.inc(tokens - sum(1 + len(piece.proposals) for piece in work if piece.chunk.num_logits))
+        if any(piece.chunk.num_logits for piece in work):
+            self._metrics.verification_latency.observe(seconds)
+        if tokens <= DECODE_TOKENS:
+            self._clock.saw_verify(tokens, seconds)
+
+    def _replan(self, generation: Generation) -> None:
+        generation.plan = self._planner.plan(
+            generation.acceptance.rate,
+            generation.request.num_speculative_tokens,
+            max(1, len(self._running)),
+            generation.stats.steps,
+        )
+        self._metrics.planned_tokens.set(generation.plan.num_speculative_tokens)
+        self._metrics.planned_wait.set(generation.plan.min_proposals)
+
+    def _finish(self, generation: Generation, reason: FinishReason) -> None:
+        self._mailman.post(generation.output, Finished(reason, generation.usage(), generation.stats))
+        self._release(generation, reason.value)
+
+    def _cancel(self, generation: Generation) -> None:
+        if generation.over:
+            return
+        if generation in self._waiting:
+            self._waiting.remove(generation)
+            generation.over = True
+            self._metrics.answers.labels("cancelled").inc()
+        else:
+            self._release(generation, "cancelled")
+
+    def _release(self, generation: Generation, outcome: str) -> None:
+        """The answer is over: its slot and its draft session go."""
+        assert generation.slot is not None
+        generation.over = True
+        self._drafts.drop(generation)
+        self._engine.release(generation.slot)
+        self._running.remove(generation)
+        self._metrics.answers.labels(outcome).inc()
+        self._count()
+
+    def _deliver(self) -> None:
+        self._drafts.flush()
+        self._mailman.deliver()
+
+    def _count(self) -> None:
+        self._metrics.running.set(len(self._running))
+        self._metrics.waiting.set(len(self._waiting))
+
+    @property
+    def model(self) -> ModelInfo:
+        """The target."""
+        return self._engine.info
+
+    @property
+    def acceptance(self) -> float:
+        """What a new generation starts from; may be read on any thread."""
+        return self._acceptance
+
+
+def _rows(piece: Work) -> SessionRows:
+    """What verification needs of a session, with a proposal that arrived meanwhile for the bonus position (late binding)."""
+    generation, proposals = piece.generation, piece.proposals
+    link = generation.link
+    if link and not generation.over and generation.plan.num_speculative_tokens:
+        now_pending = link.session.pending(len(proposals) + 1)
+        if now_pending[: len(proposals)] == proposals:
+            proposals = now_pending
+    return SessionRows(
+        num_rows=len(piece.proposals) + 1,
+        proposals=proposals,
+        sampling=generation.request.sampling,
+        mode=generation.mode,
+        seed=generation.seed,
+        choice=generation.request.choice,
+        position=len(generation.tokens),
+    )

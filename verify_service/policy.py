@@ -1,0 +1,201 @@
+"""How long to wait for proposals and how many to test: whatever commits the most tokens per second.
+
+A session that is to take its next step may go at once with the proposals that have arrived, or wait for more. Waiting
+buys longer accepted runs; going at once lets the draft catch up while the target computes. Which is better depends on
+the acceptance rate and on four times, all measured online: what the target's step costs, what one token more in it
+costs, what the draft needs per token, and how long the first proposal takes after a correction. `choose` evaluates a two-state
+model of the pipeline for every (K, m) and takes the best; plain decoding (K = 0) and lock step are among its answers.
+
+Nothing here looks at a proposal's value: only at counts and outcomes of earlier positions, so the choice can't bias
+the output (docs/protocol.md, "The rule behind all rules").
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: "auto" chooses by goodput; "lockstep" waits for K proposals, as synchronous systems do; "eager" never waits.
+Schedule = Literal["auto", "lockstep", "eager"]
+
+#: Longest wait of lock step, seconds: it has to end where the draft is slow or gone.
+LOCKSTEP_WAIT = 1.0
+
+#: After a choice of K = 0, every so many steps one proposal is tested all the same, or acceptance would never be seen to rise.
+PROBE_EVERY = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a session does in its next steps.
+
+    Attributes:
+        num_speculative_tokens: K, most proposals tested in one step.
+        min_proposals: m, how many to wait for before joining a step; 0 to K.
+        max_wait: tau, seconds after which the session joins with what has come.
+    """
+
+    num_speculative_tokens: int
+    min_proposals: int
+    max_wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """The four times, in seconds.
+
+    Attributes:
+        verify_base: a target step without its tokens.
+        verify_per_token: what each token in it adds.
+        draft_step: one more proposal.
+        draft_restart: from a commit that refutes the path to the first proposal of the new one.
+    """
+
+    verify_base: float
+    verify_per_token: float
+    draft_step: float
+    draft_restart: float
+
+    def verify(self, tokens: float) -> float:
+        """A target step over `tokens` tokens."""
+        return self.verify_base + self.verify_per_token * tokens
+
+
+def expected_tokens(acceptance: float, k: int) -> float:
+    """Tokens that a step which tests k proposals commits: (1 - a^(k+1)) / (1 - a). Source: arXiv 2211.17192, eq. 1."""
+    return float(sum(acceptance**i for i in range(k + 1)))
+
+
+def goodput(k: int, m: int, acceptance: float, times: StepTimes, batch: int = 1) -> float:
+    """Tokens per second and session when it tests at most k and waits for m, in the steady state.
+
+    The model has two states at the moment of decision: *restart*, the draft's path was refuted and nothing is there;
+    and *ahead*, the path survived and what was drafted during the last step is there. Late binding is part of it: with
+    a proposal for the bonus position at hand, the path survives a step with probability a^(tested + 1).
+
+    Args:
+        batch: sessions that share the target's steps.
+    """
+    draft = max(times.draft_step, 1e-6)
+
+    def step(tested: int, wait: float, drafted_before: float) -> tuple[float, float, float, int]:
+        """Time, tokens, chance that the path survives, and what is then there."""
+        verify = times.verify(batch * (tested + 1))
+        ahead = drafted_before + verify / draft - tested
+        survives = acceptance ** (tested + 1) if ahead >= 1 else 0.0
+        return wait + verify, expected_tokens(acceptance, tested), survives, max(0, int(ahead) - 1)
+
+    restart_wait = times.draft_restart + (m - 1) * draft if m else 0.0
+    drafted = float(m) if m else 1 - times.draft_restart / draft
+    restart_time, restart_tokens, restart_survives, there = step(m, restart_wait, drafted)
+    tested = min(k, max(there, m))
+    ahead_time, ahead_tokens, ahead_survives, _ = step(tested, max(0, m - there) * draft, max(there, m))
+    # Share of steps taken in the state "ahead": x = (1 - x) * restart_survives + x * ahead_survives.
+    share = restart_survives / (1 - ahead_survives + restart_survives)
+    tokens = (1 - share) * restart_tokens + share * ahead_tokens
+    return tokens / ((1 - share) * restart_time + share * ahead_time)
+
+
+def choose(limit: int, acceptance: float, times: StepTimes, batch: int = 1) -> Plan:
+    """The (K, m) with the highest goodput, K <= limit; ties go to the smaller K and m."""
+    best, best_rate = Plan(0, 0, 0.0), 1 / times.verify(batch)
+    acceptance = min(acceptance, 0.999)
+    for k in range(1, limit + 1):
+        for m in range(k + 1):
+            rate = goodput(k, m, acceptance, times, batch)
+            if rate > best_rate * 1.001:
+                best, best_rate = Plan(k, m, _patience(m, times)), rate
+    return best
+
+
+def _patience(m: int, times: StepTimes) -> float:
+    """Twice the time that m proposals usually take after a correction."""
+    return 2 * (times.draft_restart + m * times.draft_step) if m else 0.0
+
+
+class StepClock:
+    """Online estimates of the four times: least squares with forgetting for the target, moving averages for the draft."""
+
+    def __init__(self, forget: float = 0.98) -> None:
+        self._forget = forget
+        self._weight = self._n = self._t = self._nn = self._nt = 0.0
+        self._draft_step = 0.0
+        self._draft_restart = 0.0
+
+    def saw_verify(self, tokens: int, seconds: float) -> None:
+        """A target step over `tokens` tokens took so long."""
+        for name, value in (("_weight", 1.0), ("_n", tokens), ("_t", seconds), ("_nn", tokens**2), ("_nt", tokens * seconds)):
+            setattr(self, name, getattr(self, name) * self._forget + value)
+
+    def saw_draft_step(self, seconds: float) -> None:
+        """A draft worker reports the time of its step."""
+        self._draft_step = seconds if not self._draft_step else 0.8 * self._draft_step + 0.2 * seconds
+
+    def saw_restart(self, seconds: float) -> None:
+        """The first proposal of a new path came so long after the commit that began it."""
+        self._draft_restart = seconds if not self._draft_restart else 0.9 * self._draft_restart + 0.1 * seconds
+
+    @property
+    def known(self) -> bool:
+        """Whether there is enough to choose by."""
+        return self._weight >= 4 and self._draft_restart > 0
+
+    def times(self) -> StepTimes:
+        """The current estimates."""
+        weight = max(self._weight, 1e-9)
+        mean_n, mean_t = self._n / weight, self._t / weight
+        variance = self._nn / weight - mean_n**2
+        slope = (self._nt / weight - mean_n * mean_t) / variance if variance > 1e-6 else 0.0
+        slope = min(max(slope, 0.0), mean_t / max(mean_n, 1.0))
+        restart = self._draft_restart
+        return StepTimes(mean_t - slope * mean_n, slope, min(self._draft_step or restart, restart), restart)
+
+
+class Acceptance:
+    """A session's acceptance rate: a decayed count that starts from what other sessions of the worker have seen."""
+
+    def __init__(self, prior: float = 0.5, forget: float = 0.98) -> None:
+        self._accepted, self._tested, self._forget = 4 * prior, 4.0, forget
+
+    def saw(self, accepted: int, tested: int) -> None:
+        """Outcome of one step."""
+        decay = self._forget**tested
+        self._accepted = self._accepted * decay + accepted
+        self._tested = self._tested * decay + tested
+
+    @property
+    def rate(self) -> float:
+        """accepted / tested."""
+        return self._accepted / self._tested
+
+
+class Planner:
+    """Gives each session its plan.
+
+    Args:
+        schedule: how to choose.
+        limit: K, most proposals tested in one step (--num-speculative-tokens).
+        clock: the times to choose by.
+    """
+
+    def __init__(self, schedule: Schedule, limit: int, clock: StepClock) -> None:
+        self._schedule = schedule
+        self._limit = limit
+        self._clock = clock
+
+    def plan(self, acceptance: float, limit: int | None, batch: int, step: int) -> Plan:
+        """A session's plan.
+
+        Args:
+            acceptance: its measured rate.
+            limit: the caller's own K; None = the worker's.
+            batch: sessions that share the target's steps.
+            step: how many steps it has made; says when to probe.
+        """
+        most = self._limit if limit is None else min(limit, self._limit)
+        if self._schedule == "lockstep":
+            return Plan(most, most, LOCKSTEP_WAIT)
+        if self._schedule == "eager" or not self._clock.known or most == 0:
+            return Plan(most, 0, 0.0)
+        plan = choose(most, acceptance, self._clock.times(), batch)
+        if plan.num_speculative_tokens == 0 and step % PROBE_EVERY == 0:
+            return Plan(1, 0, 0.0)
+        return plan

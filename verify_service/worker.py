@@ -1,0 +1,124 @@
+"""A verify worker put together: engine thread, draft clients, server. Tests build it in their own process."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry
+
+from draftwire.engine.base import Engine
+from draftwire.engine.thread import EngineThread
+from draftwire.rpc.server import RpcServer
+from draftwire.service import instance_id
+from draftwire.session import PROTOCOL_VERSION, Hello, VerifierStep
+from draftwire.v1 import verify_service_pb2
+from draftwire.v1.verify_service_pb2_grpc import add_VerifyServiceServicer_to_server
+from verify_service.config import VerifyConfig
+from verify_service.draft_client import DraftClient
+from verify_service.drafts import Drafts
+from verify_service.events import Event
+from verify_service.loop import LoopOptions, VerifyLoop
+from verify_service.metrics import VerifyMetrics
+from verify_service.output import Mailman
+from verify_service.policy import Planner, StepClock
+from verify_service.servicer import VerifyServicer
+
+logger = logging.getLogger(__name__)
+
+SERVICE_NAME = verify_service_pb2.DESCRIPTOR.services_by_name["VerifyService"].full_name
+
+
+class VerifyWorker:
+    """Start it, use `port`, drain it.
+
+    Args:
+        make_engine: loads the target; called on the engine's thread, which owns it.
+        registry: where its metrics go.
+        failed: set when the engine's loop fails; the process should then end.
+    """
+
+    def __init__(
+        self, config: VerifyConfig, make_engine: Callable[[], Engine], registry: CollectorRegistry, failed: asyncio.Event
+    ) -> None:
+        self.config = config
+        self.instance_id = instance_id("verify")
+        self.port = 0
+        self._make_engine = make_engine
+        self._metrics = VerifyMetrics(registry)
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[VerifyLoop] = self._loop.create_future()
+        self._thread: EngineThread[Event] = EngineThread(self._make_loop, self._on_failure, name="verify-engine")
+        self._clients: list[DraftClient] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._server = RpcServer(config.host, config.port)
+        self._servicer: VerifyServicer | None = None
+
+    async def start(self) -> None:
+        """Load the target, bind, connect to the drafts. Raises the error that kept it from starting."""
+        self._thread.start()
+        engine_loop = await self._ready
+        model = engine_loop.model
+        self._servicer = VerifyServicer(
+            self.config, self.instance_id, model, self._thread.post, lambda: engine_loop.acceptance
+        )
+        add_VerifyServiceServicer_to_server(self._servicer, self._server.server)
+        self.port = await self._server.start([SERVICE_NAME])
+        hello = Hello(PROTOCOL_VERSION, self.instance_id, model, self.config.max_num_seqs)
+        if self.config.num_speculative_tokens:
+            self._clients += (DraftClient(address, hello, self._thread.post) for address in self.config.drafts)
+        self._tasks = [asyncio.create_task(client.run()) for client in self._clients]
+        logger.info(
+            "serving %s (%s, %s, V=%d, max_model_len=%d) on %s:%d with %d draft address(es)",
+            *(model.name, model.engine, model.dtype, model.vocab_size, model.max_model_len),
+            *(self.config.host, self.port, len(self._clients)),
+        )
+
+    async def drain(self) -> None:
+        """NOT_SERVING, no new calls, finish the running ones within --shutdown-grace, stop."""
+        if self._servicer:
+            self._servicer.refuse()
+            await self._server.drain(self.config.shutdown_grace)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._thread.stop)
+
+    def _make_loop(self) -> VerifyLoop:
+        """On the engine's thread."""
+        config, metrics = self.config, self._metrics
+        engine = self._make_engine()
+        clock = StepClock()
+        window = config.window if config.num_speculative_tokens else 0
+        loop = VerifyLoop(
+            engine,
+            Drafts(engine.info, window, self._send, clock, metrics, random.Random()),
+            Planner(config.schedule, config.num_speculative_tokens, clock),
+            clock,
+            Mailman(self._loop),
+            metrics,
+            LoopOptions(self.instance_id, config.stall_seconds),
+            self._thread.drain_into,
+        )
+        self._loop.call_soon_threadsafe(self._ready.set_result, loop)
+        return loop
+
+    def _send(self, steps: Mapping[int, VerifierStep]) -> None:
+        self._loop.call_soon_threadsafe(self._route, steps)
+
+    def _route(self, steps: Mapping[int, VerifierStep]) -> None:
+        for client in self._clients:
+            step = steps.get(client.worker_id) if client.worker_id is not None else None
+            if step:
+                client.send(step)
+
+    def _on_failure(self, error: Exception) -> None:
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        if self._servicer:
+            self._servicer.fail(error)
+        self._failed.set()
