@@ -5,6 +5,8 @@
     ├── NotFound            the caller asked for a model that is not served
     ├── ResourceExhausted   full now; says when to try again
     ├── Unavailable         cannot serve: draining, or nothing behind it can be reached
+    ├── DeadlineExceeded    the caller's time is over
+    ├── Incompatible        the two ends cannot work together: protocol version or vocabulary differ
     ├── ProtocolViolation   the other end of a session broke the session protocol
     ├── ModelError          a model cannot be loaded or is not supported
     └── EngineError         a forward pass failed
@@ -40,6 +42,14 @@ class ResourceExhausted(DraftwireError):
 
 class Unavailable(DraftwireError):
     """The service drains, or nothing behind it can be reached; another instance may serve the call."""
+
+
+class DeadlineExceeded(DraftwireError):
+    """The caller's time is over."""
+
+
+class Incompatible(DraftwireError):
+    """The two ends of a stream cannot work together: their protocol versions or vocabularies differ."""
 
 
 class ProtocolViolation(DraftwireError):

@@ -139,3 +139,33 @@ class GenerateRequest:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     num_speculative_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """First event of an answer: the session was admitted."""
+
+    instance_id: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Tokens became final; position is where token_ids[0] stands, token_ids is never empty.
+
+    speculation is what speculation did in this call so far (a copy), cached_tokens as in Usage.
+    """
+
+    position: int
+    token_ids: tuple[int, ...]
+    speculation: SpeculationStats = field(default_factory=SpeculationStats)
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Last event of an answer."""
+
+    reason: FinishReason
+    usage: Usage
+    speculation: SpeculationStats

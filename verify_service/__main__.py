@@ -8,7 +8,7 @@ from draftwire.config import load_config
 from draftwire.engine.base import Engine
 from draftwire.engine.load import load_engine
 from draftwire.metrics import new_registry, start_metrics_server
-from draftwire.service import run
+from draftwire.service import announce, pin, run
 from verify_service.config import VerifyConfig
 from verify_service.worker import VerifyWorker
 
@@ -28,9 +28,10 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
             max_model_len=config.max_model_len,
             max_batched_tokens=config.max_num_batched_tokens,
             batch_invariant=config.batch_invariant,
-            threads=config.threads,
+            threads=config.engine_threads,
         )
 
+    pin(config.cpu_affinity)
     registry = new_registry()
     metrics_port = start_metrics_server(config.host, config.metrics_port, registry)
     failed = asyncio.Event()
@@ -38,7 +39,10 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
     try:
         await worker.start()
         logger.info("ready; metrics on http://%s:%d/metrics", config.host, metrics_port)
-        await asyncio.wait([asyncio.create_task(stop.wait()), asyncio.create_task(failed.wait())], return_when="FIRST_COMPLETED")
+        announce("verify", worker.port, metrics_port)
+        await asyncio.wait(
+            [asyncio.create_task(stop.wait()), asyncio.create_task(failed.wait())], return_when="FIRST_COMPLETED"
+        )
     finally:
         await worker.drain()
     return int(failed.is_set())

@@ -1,32 +1,22 @@
 """The flags of a verify worker; names as in vLLM."""
 
-from typing import Literal, Self
+from pydantic import Field
 
-from pydantic import Field, model_validator
-
-from draftwire.config import ServiceConfig
+from draftwire.config import Addresses, EngineConfig
 from draftwire.types import MAX_PROPOSAL_TOKENS
 from verify_service.policy import Schedule
 
 
-class VerifyConfig(ServiceConfig):
+class VerifyConfig(EngineConfig):
     """A verify worker: holds the target and produces exactly the target's tokens."""
 
     port: int = Field(50052, ge=0, le=65535, description="gRPC port; 0 = any free one")
     metrics_port: int = Field(9052, ge=0, le=65535, description="Prometheus port; 0 = any free one")
 
     target: str = Field("embedded-target", description="local folder, hub id, embedded-target or fake:...")
-    served_model_name: str | None = Field(None, description="name that callers ask for; default: the target's last part")
-    drafts: tuple[str, ...] = Field((), description="draft workers, host:port; repeatable; none = plain decoding")
+    drafts: Addresses = Field((), description="draft workers, host:port,host:port; none = plain decoding")
 
-    dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="arithmetic of the weights")
-    device: str = Field("cpu", description="cpu or cuda[:N]")
-    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads of the engine; default: torch's own")
-    cpu_affinity: tuple[int, ...] = Field((), description="CPU cores that the process may use; repeatable")
     batch_invariant: bool = Field(False, description="keep a row's logits bit-identical whatever shares its batch")
-    max_model_len: int | None = Field(None, ge=2, description="longest prompt + output, tokens; default: the model's")
-    max_num_seqs: int = Field(16, ge=1, le=1024, description="sessions that run at once")
-    max_num_batched_tokens: int = Field(512, ge=8, le=65536, description="most tokens in one step")
     max_waiting: int = Field(256, ge=0, le=65536, description="requests that may wait for a slot; more are refused")
 
     num_speculative_tokens: int = Field(5, ge=0, le=32, description="K: most proposals tested in one step; 0 = plain")
@@ -37,7 +27,9 @@ class VerifyConfig(ServiceConfig):
         "auto", description="when a step starts: auto (goodput), eager (never wait), lockstep (wait for K)"
     )
 
-    max_pending_events: int = Field(256, ge=1, le=65536, description="events a caller may lag before its session pauses")
+    max_pending_events: int = Field(
+        256, ge=1, le=65536, description="events a caller may lag before its session pauses"
+    )
     stall_seconds: float = Field(30.0, gt=0, le=3600, description="a caller that reads nothing for so long is cut off")
 
     @property
@@ -48,9 +40,3 @@ class VerifyConfig(ServiceConfig):
         if self.schedule == "lockstep":
             return self.num_speculative_tokens
         return min(2 * self.num_speculative_tokens + 1, MAX_PROPOSAL_TOKENS)
-
-    @model_validator(mode="after")
-    def _room_in_a_step(self) -> Self:
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ValueError(f"--max-num-batched-tokens must be at least --max-num-seqs = {self.max_num_seqs}")
-        return self

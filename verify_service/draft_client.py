@@ -1,4 +1,4 @@
-"""The stream to one draft worker: connect, introduce, write what the engine's thread has to say, report what comes back.
+"""The stream to one draft worker: connect, introduce, write what the engine has to say, report what comes back.
 
 Lives on the event loop. A broken stream is opened again with growing pauses; each connection is a new `DraftWorker`, so
 nothing that belonged to the old one can be taken for the new one's.
@@ -79,7 +79,7 @@ class DraftClient:
     async def _converse(self) -> None:
         """One stream from Hello to its end; always raises the reason of the end."""
         async with connect(self.address) as channel:
-            call = DraftServiceStub(channel).Speculate()
+            call = DraftServiceStub(channel).Speculate()  # type: ignore[no-untyped-call]
             try:
                 await self._send(call, self._hello)
                 worker = await asyncio.wait_for(self._greeted(call), HELLO_SECONDS)
@@ -137,7 +137,7 @@ class DraftClient:
     async def _next(self, call: Call) -> Hello | DrafterStep | Load | Draining:
         """The worker's next message; an entry that is malformed ends its session, as the worker's own Ended would."""
         reply = await call.read()
-        if reply is grpc.aio.EOF:
+        if not isinstance(reply, pb.SpeculateResponse):
             # Reading tells only that the stream is over; its status tells why.
             raise Unavailable(f"the stream ended: {(await call.code()).name} {await call.details()}")
         message, bad = drafter_message_from_proto(reply)

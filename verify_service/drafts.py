@@ -1,7 +1,7 @@
 """Keeps every generation supplied with a draft: opens, commits, watches and reassigns sessions on the draft workers.
 
-Lives on the engine's thread. What there is to say is collected per worker and sent once a step. Nothing here can change the
-output; losing a draft worker costs speed alone.
+Lives on the engine's thread. What there is to say is collected per worker and sent once a step. Nothing here can change
+the output; losing a draft worker costs speed alone.
 """
 
 import logging
@@ -55,7 +55,7 @@ class Drafts:
     """
 
     def __init__(
-        self, model: ModelInfo, window: int, send: Send, clock: StepClock, metrics: VerifyMetrics, rng: random.Random
+        self, *, model: ModelInfo, window: int, send: Send, clock: StepClock, metrics: VerifyMetrics, rng: random.Random
     ) -> None:
         self._model = model
         self._window = window
@@ -194,7 +194,9 @@ class Drafts:
         try:
             link.session.receive(proposal)
         except ProtocolViolation as error:
-            logger.warning("draft worker %d broke the protocol in session %d: %s", worker_id, proposal.session_id, error)
+            logger.warning(
+                "draft worker %d broke the protocol in session %d: %s", worker_id, proposal.session_id, error
+            )
             generation.draft_failures += 1
             self._lose(generation, at, "violation")
             return

@@ -74,7 +74,9 @@ class Generation:
     stats: SpeculationStats = field(default_factory=SpeculationStats)
 
     @classmethod
-    def of(cls, request: GenerateRequest, model: ModelInfo, output: Output, fresh_seed: int, prior: float) -> "Generation":
+    def of(
+        cls, request: GenerateRequest, model: ModelInfo, output: Output, fresh_seed: int, prior: float
+    ) -> "Generation":
         """A new generation for a validated request; `fresh_seed` keys it if the caller gave no seed."""
         prompt = len(request.prompt_token_ids)
         most = request.max_tokens if request.max_tokens is not None else model.max_model_len - prompt

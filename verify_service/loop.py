@@ -1,16 +1,15 @@
 """The verify worker's engine loop: admit, schedule, run, verify, commit. One thread owns everything in it.
 
-A step is: hand out slots; choose who takes part (scheduler); one ragged forward (engine); look once more at what has arrived,
-so that a proposal for a bonus position can be tested in place of a free draw; verify (sampling); commit to the drafts,
-then to the callers.
+A step is: hand out slots; choose who takes part (scheduler); one ragged forward (engine); look once more at what has
+arrived, so that a proposal for a bonus position can be tested in place of a free draw; verify (sampling); commit to the
+drafts, then to the callers.
 """
 
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from draftwire.engine.base import Engine
 from draftwire.errors import ResourceExhausted
@@ -56,6 +55,7 @@ class VerifyLoop:
 
     def __init__(
         self,
+        *,
         engine: Engine,
         drafts: Drafts,
         planner: Planner,
@@ -159,7 +159,8 @@ class VerifyLoop:
         # The last committed token has no keys yet; all before it were in the chunk.
         generation.computed = len(generation.tokens) - 1
         self._count_outcome(generation, piece, row, verdict, len(token_ids))
-        self._mailman.post(generation.output, Committed(position, token_ids))
+        event = Committed(position, token_ids, replace(generation.stats), generation.cached)
+        self._mailman.post(generation.output, event)
         if reason is not None:
             self._finish(generation, reason)
             return
@@ -217,7 +218,7 @@ class VerifyLoop:
         self._metrics.planned_wait.set(generation.plan.min_proposals)
 
     def _finish(self, generation: Generation, reason: FinishReason) -> None:
-        self._mailman.post(generation.output, Finished(reason, generation.usage(), generation.stats))
+        self._mailman.post(generation.output, Finished(reason, generation.usage(), replace(generation.stats)))
         self._release(generation, reason.value)
 
     def _cancel(self, generation: Generation) -> None:
@@ -260,7 +261,7 @@ class VerifyLoop:
 
 
 def _rows(piece: Work) -> SessionRows:
-    """What verification needs of a session, with a proposal that arrived meanwhile for the bonus position (late binding)."""
+    """What verification needs of a session, with a proposal for the bonus position that is there now (late binding)."""
     generation, proposals = piece.generation, piece.proposals
     link = generation.link
     if link and not generation.over and generation.plan.num_speculative_tokens:

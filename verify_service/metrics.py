@@ -40,7 +40,9 @@ class VerifyMetrics:
         self.steps = counter("draftwire_verify_steps_total", "Steps of the target.")
         self.committed = counter("draftwire_verify_committed_tokens_total", "Output tokens.")
         self.prefilled = counter("draftwire_verify_prefill_tokens_total", "Prompt tokens run through the target.")
-        self.cached = counter("draftwire_verify_cached_tokens_total", "Prompt tokens whose keys and values were reused.")
+        self.cached = counter(
+            "draftwire_verify_cached_tokens_total", "Prompt tokens whose keys and values were reused."
+        )
         self.batch_tokens = Histogram(
             "draftwire_verify_step_tokens",
             "Tokens in one step.",
@@ -52,7 +54,9 @@ class VerifyMetrics:
         self.waiting = gauge("draftwire_verify_waiting_sessions", "Sessions that wait for a KV slot.")
         self.draft_workers = gauge("draftwire_verify_draft_workers", "Draft workers connected.")
         self.reassignments = counter(
-            "draftwire_verify_draft_reassignments_total", "Sessions that lost their draft worker, by reason.", ("reason",)
+            "draftwire_verify_draft_reassignments_total",
+            "Sessions that lost their draft worker, by reason.",
+            ("reason",),
         )
         self.planned_tokens = gauge("draftwire_verify_planned_speculative_tokens", "K that the policy chose last.")
         self.planned_wait = gauge("draftwire_verify_planned_min_proposals", "m that the policy chose last.")

@@ -3,8 +3,9 @@
 A session that is to take its next step may go at once with the proposals that have arrived, or wait for more. Waiting
 buys longer accepted runs; going at once lets the draft catch up while the target computes. Which is better depends on
 the acceptance rate and on four times, all measured online: what the target's step costs, what one token more in it
-costs, what the draft needs per token, and how long the first proposal takes after a correction. `choose` evaluates a two-state
-model of the pipeline for every (K, m) and takes the best; plain decoding (K = 0) and lock step are among its answers.
+costs, what the draft needs per token, and how long the first proposal takes after a correction. `choose` evaluates a
+two-state model of the pipeline for every (K, m) and takes the best; plain decoding (K = 0) and lock step are among its
+answers.
 
 Nothing here looks at a proposal's value: only at counts and outcomes of earlier positions, so the choice can't bias
 the output (docs/protocol.md, "The rule behind all rules").
@@ -19,7 +20,7 @@ Schedule = Literal["auto", "lockstep", "eager"]
 #: Longest wait of lock step, seconds: it has to end where the draft is slow or gone.
 LOCKSTEP_WAIT = 1.0
 
-#: After a choice of K = 0, every so many steps one proposal is tested all the same, or acceptance would never be seen to rise.
+#: After a choice of K = 0, every so many steps one proposal is tested all the same, to see acceptance rise.
 PROBE_EVERY = 32
 
 
@@ -112,7 +113,7 @@ def _patience(m: int, times: StepTimes) -> float:
 
 
 class StepClock:
-    """Online estimates of the four times: least squares with forgetting for the target, moving averages for the draft."""
+    """Online estimates of the four times: decayed least squares for the target, moving averages for the draft."""
 
     def __init__(self, forget: float = 0.98) -> None:
         self._forget = forget
@@ -122,7 +123,13 @@ class StepClock:
 
     def saw_verify(self, tokens: int, seconds: float) -> None:
         """A target step over `tokens` tokens took so long."""
-        for name, value in (("_weight", 1.0), ("_n", tokens), ("_t", seconds), ("_nn", tokens**2), ("_nt", tokens * seconds)):
+        for name, value in (
+            ("_weight", 1.0),
+            ("_n", tokens),
+            ("_t", seconds),
+            ("_nn", tokens**2),
+            ("_nt", tokens * seconds),
+        ):
             setattr(self, name, getattr(self, name) * self._forget + value)
 
     def saw_draft_step(self, seconds: float) -> None:

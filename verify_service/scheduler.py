@@ -1,8 +1,9 @@
 """Which generations take part in the next step, and with which tokens. No torch, no clock: time is an argument.
 
-Continuous batching: a step takes every generation that is there. While all of them wait for proposals the step is put off
-until the first has what it waits for (its m) or has waited long enough (its tau); once one goes, the others ride along with
-what has come, because they would wait out that step for nothing. Prompts are prefilled in pieces beside the others' decoding.
+Continuous batching: a step takes every generation that is there. While all of them wait for proposals the step is put
+off until the first has what it waits for (its m) or has waited long enough (its tau); once one goes, the others ride
+along with what has come, because they would wait out that step for nothing. Prompts are prefilled in pieces beside the
+others' decoding.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
 """VerifyService on the wire: convert, call, convert."""
 
-import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -50,12 +49,15 @@ class VerifyServicer(VerifyServiceServicer):
         self._outputs: set[Output] = set()
         self._refusal: Unavailable | None = None
 
-    async def GetModel(self, request: pb.VerifyServiceGetModelRequest, context: Context) -> pb.VerifyServiceGetModelResponse:
+    async def GetModel(
+        self, request: pb.VerifyServiceGetModelRequest, context: Context
+    ) -> pb.VerifyServiceGetModelResponse:
         """The target."""
         return pb.VerifyServiceGetModelResponse(
             model=model_info_to_proto(self._model),
             instance_id=self._instance_id,
             batch_invariant=self._config.batch_invariant,
+            max_sessions=self._config.max_num_seqs,
         )
 
     async def Generate(
@@ -102,8 +104,3 @@ class VerifyServicer(VerifyServiceServicer):
         self._refusal = Unavailable(f"the engine failed: {type(error).__name__}")
         for output in self._outputs:
             output.put(self._refusal)
-
-    async def idle(self) -> None:
-        """Wait until no call runs."""
-        while self._outputs:
-            await asyncio.sleep(0.02)

@@ -39,7 +39,11 @@ class VerifyWorker:
     """
 
     def __init__(
-        self, config: VerifyConfig, make_engine: Callable[[], Engine], registry: CollectorRegistry, failed: asyncio.Event
+        self,
+        config: VerifyConfig,
+        make_engine: Callable[[], Engine],
+        registry: CollectorRegistry,
+        failed: asyncio.Event,
     ) -> None:
         self.config = config
         self.instance_id = instance_id("verify")
@@ -63,7 +67,7 @@ class VerifyWorker:
         self._servicer = VerifyServicer(
             self.config, self.instance_id, model, self._thread.post, lambda: engine_loop.acceptance
         )
-        add_VerifyServiceServicer_to_server(self._servicer, self._server.server)
+        add_VerifyServiceServicer_to_server(self._servicer, self._server.server)  # type: ignore[no-untyped-call]
         self.port = await self._server.start([SERVICE_NAME])
         hello = Hello(PROTOCOL_VERSION, self.instance_id, model, self.config.max_num_seqs)
         if self.config.num_speculative_tokens:
@@ -92,14 +96,16 @@ class VerifyWorker:
         clock = StepClock()
         window = config.window if config.num_speculative_tokens else 0
         loop = VerifyLoop(
-            engine,
-            Drafts(engine.info, window, self._send, clock, metrics, random.Random()),
-            Planner(config.schedule, config.num_speculative_tokens, clock),
-            clock,
-            Mailman(self._loop),
-            metrics,
-            LoopOptions(self.instance_id, config.stall_seconds),
-            self._thread.drain_into,
+            engine=engine,
+            drafts=Drafts(
+                model=engine.info, window=window, send=self._send, clock=clock, metrics=metrics, rng=random.Random()
+            ),
+            planner=Planner(config.schedule, config.num_speculative_tokens, clock),
+            clock=clock,
+            mailman=Mailman(self._loop),
+            metrics=metrics,
+            options=LoopOptions(self.instance_id, config.stall_seconds),
+            poll=self._thread.drain_into,
         )
         self._loop.call_soon_threadsafe(self._ready.set_result, loop)
         return loop

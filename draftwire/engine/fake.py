@@ -1,63 +1,17 @@
-"""A model that a reader can compute by hand, with an engine around it that checks the engine contract.
-
-The token that follows token t at position i is (t + 1) mod V; with drift d > 0, a token whose own position is a multiple of
-d is (t + 2) mod V instead. Its logit is `sharpness`, every other logit is 0. So prompt [7] at drift 0 continues 8, 9,
-10, ..., and a draft without drift guesses a target with drift 5 right, except at positions 5, 10, 15, ...
-
-As a model name: "fake:vocab_size=512,drift=5,sharpness=8,step_seconds=0.01" (every field optional).
-"""
+"""An engine around the hand-computable model of draftwire.fake_model; it checks the engine contract."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from draftwire.engine.base import Chunk
-from draftwire.errors import EngineError, ModelError
+from draftwire.errors import EngineError
+from draftwire.fake_model import PREFIX, FakeModel
 from draftwire.types import ModelInfo
 
-PREFIX = "fake:"
-
-
-@dataclass(frozen=True, slots=True)
-class FakeModel:
-    """The rule above.
-
-    Attributes:
-        vocab_size: V.
-        drift: positions that are multiples of it skip one token; 0 = none.
-        sharpness: logit of the next token.
-        step_seconds: how long a forward takes.
-        eos: the id that ends an answer; -1 = none.
-        max_model_len: longest sequence.
-    """
-
-    vocab_size: int = 512
-    drift: int = 0
-    sharpness: float = 20.0
-    step_seconds: float = 0.0
-    eos: int = -1
-    max_model_len: int = 4096
-
-    @classmethod
-    def parse(cls, name: str) -> "FakeModel":
-        """Read "fake:field=value,..."; raises ModelError naming a bad field."""
-        values: dict[str, int | float] = {}
-        for item in filter(None, name.removeprefix(PREFIX).split(",")):
-            key, _, value = item.partition("=")
-            kind = cls.__annotations__.get(key)
-            try:
-                values[key] = {int: int, float: float}[kind](value)  # type: ignore[index]
-            except (KeyError, ValueError):
-                raise ModelError(f"{name!r}: {item!r} is not one of {sorted(cls.__annotations__)} = number") from None
-        return cls(**values)  # type: ignore[arg-type]
-
-    def next_token(self, token: int, position: int) -> int:
-        """The likeliest token at `position` after `token`."""
-        skip = 2 if self.drift and position % self.drift == 0 else 1
-        return (token + skip) % self.vocab_size
+__all__ = ["PREFIX", "FakeEngine", "FakeModel"]
 
 
 class FakeEngine:
@@ -67,7 +21,7 @@ class FakeEngine:
         self.model = model
         self.info = ModelInfo(
             name="fake",
-            vocab_fingerprint=f"fake-{model.vocab_size}",
+            vocab_fingerprint=model.vocab_fingerprint,
             vocab_size=model.vocab_size,
             max_model_len=model.max_model_len,
             eos_token_ids=(model.eos,) if model.eos >= 0 else (),

@@ -25,35 +25,35 @@ _sym_db = _symbol_database.Default()
 from draftwire.v1 import sampling_pb2 as draftwire_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!draftwire/v1/verify_service.proto\x12\x0c\x64raftwire.v1\x1a\x1b\x64raftwire/v1/sampling.proto\"\x1e\n\x1cVerifyServiceGetModelRequest\"u\n\x1dVerifyServiceGetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x17\n\x0f\x62\x61tch_invariant\x18\x03 \x01(\x08\"\xcf\x02\n\x1cVerifyServiceGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x1b\n\x13\x63ommitted_token_ids\x18\x03 \x03(\r\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x00\x88\x01\x01\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06\x63hoice\x18\x07 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x08 \x03(\r\x12\x12\n\nignore_eos\x18\t \x01(\x08\x12\x34\n\x0bspeculation\x18\n \x01(\x0b\x32\x1f.draftwire.v1.SpeculationParamsB\r\n\x0b_max_tokensB\x07\n\x05_seed\"e\n\x11SpeculationParams\x12\x10\n\x08\x64isabled\x18\x01 \x01(\x08\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x19\n\x17_num_speculative_tokens\"\xac\x01\n\x1dVerifyServiceGenerateResponse\x12(\n\x07started\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.StartedH\x00\x12,\n\tcommitted\x18\x02 \x01(\x0b\x32\x17.draftwire.v1.CommittedH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.draftwire.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"2\n\x07Started\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"0\n\tCommitted\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\x8f\x01\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.draftwire.v1.FinishReason\x12\"\n\x05usage\x18\x02 \x01(\x0b\x32\x13.draftwire.v1.Usage\x12\x33\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xcc\x01\n\x10SpeculationStats\x12\r\n\x05steps\x18\x01 \x01(\r\x12\x18\n\x10\x63ommitted_tokens\x18\x02 \x01(\r\x12\x15\n\rtested_tokens\x18\x03 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x04 \x01(\r\x12\x19\n\x11late_bound_tokens\x18\x05 \x01(\r\x12\x17\n\x0funtested_tokens\x18\x06 \x01(\r\x12\x14\n\x0cstale_tokens\x18\x07 \x01(\r\x12\x15\n\rreassignments\x18\x08 \x01(\r*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xdb\x01\n\rVerifyService\x12\x65\n\x08Generate\x12*.draftwire.v1.VerifyServiceGenerateRequest\x1a+.draftwire.v1.VerifyServiceGenerateResponse0\x01\x12\x63\n\x08GetModel\x12*.draftwire.v1.VerifyServiceGetModelRequest\x1a+.draftwire.v1.VerifyServiceGetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!draftwire/v1/verify_service.proto\x12\x0c\x64raftwire.v1\x1a\x1b\x64raftwire/v1/sampling.proto\"\x1e\n\x1cVerifyServiceGetModelRequest\"\x8b\x01\n\x1dVerifyServiceGetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x17\n\x0f\x62\x61tch_invariant\x18\x03 \x01(\x08\x12\x14\n\x0cmax_sessions\x18\x04 \x01(\r\"\xcf\x02\n\x1cVerifyServiceGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x1b\n\x13\x63ommitted_token_ids\x18\x03 \x03(\r\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x00\x88\x01\x01\x12.\n\x08sampling\x18\x05 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12\x11\n\x04seed\x18\x06 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06\x63hoice\x18\x07 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x08 \x03(\r\x12\x12\n\nignore_eos\x18\t \x01(\x08\x12\x34\n\x0bspeculation\x18\n \x01(\x0b\x32\x1f.draftwire.v1.SpeculationParamsB\r\n\x0b_max_tokensB\x07\n\x05_seed\"e\n\x11SpeculationParams\x12\x10\n\x08\x64isabled\x18\x01 \x01(\x08\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x19\n\x17_num_speculative_tokens\"\xac\x01\n\x1dVerifyServiceGenerateResponse\x12(\n\x07started\x18\x01 \x01(\x0b\x32\x15.draftwire.v1.StartedH\x00\x12,\n\tcommitted\x18\x02 \x01(\x0b\x32\x17.draftwire.v1.CommittedH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.draftwire.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"2\n\x07Started\x12\x13\n\x0binstance_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"|\n\tCommitted\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x33\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\"\x8f\x01\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.draftwire.v1.FinishReason\x12\"\n\x05usage\x18\x02 \x01(\x0b\x32\x13.draftwire.v1.Usage\x12\x33\n\x0bspeculation\x18\x03 \x01(\x0b\x32\x1e.draftwire.v1.SpeculationStats\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x15\n\rcached_tokens\x18\x03 \x01(\r\"\xcc\x01\n\x10SpeculationStats\x12\r\n\x05steps\x18\x01 \x01(\r\x12\x18\n\x10\x63ommitted_tokens\x18\x02 \x01(\r\x12\x15\n\rtested_tokens\x18\x03 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x04 \x01(\r\x12\x19\n\x11late_bound_tokens\x18\x05 \x01(\r\x12\x17\n\x0funtested_tokens\x18\x06 \x01(\r\x12\x14\n\x0cstale_tokens\x18\x07 \x01(\r\x12\x15\n\rreassignments\x18\x08 \x01(\r*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xdb\x01\n\rVerifyService\x12\x65\n\x08Generate\x12*.draftwire.v1.VerifyServiceGenerateRequest\x1a+.draftwire.v1.VerifyServiceGenerateResponse0\x01\x12\x63\n\x08GetModel\x12*.draftwire.v1.VerifyServiceGetModelRequest\x1a+.draftwire.v1.VerifyServiceGetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.verify_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1384
-  _globals['_FINISHREASON']._serialized_end=1479
+  _globals['_FINISHREASON']._serialized_start=1483
+  _globals['_FINISHREASON']._serialized_end=1578
   _globals['_VERIFYSERVICEGETMODELREQUEST']._serialized_start=80
   _globals['_VERIFYSERVICEGETMODELREQUEST']._serialized_end=110
-  _globals['_VERIFYSERVICEGETMODELRESPONSE']._serialized_start=112
-  _globals['_VERIFYSERVICEGETMODELRESPONSE']._serialized_end=229
-  _globals['_VERIFYSERVICEGENERATEREQUEST']._serialized_start=232
-  _globals['_VERIFYSERVICEGENERATEREQUEST']._serialized_end=567
-  _globals['_SPECULATIONPARAMS']._serialized_start=569
-  _globals['_SPECULATIONPARAMS']._serialized_end=670
-  _globals['_VERIFYSERVICEGENERATERESPONSE']._serialized_start=673
-  _globals['_VERIFYSERVICEGENERATERESPONSE']._serialized_end=845
-  _globals['_STARTED']._serialized_start=847
-  _globals['_STARTED']._serialized_end=897
-  _globals['_COMMITTED']._serialized_start=899
-  _globals['_COMMITTED']._serialized_end=947
-  _globals['_FINISHED']._serialized_start=950
-  _globals['_FINISHED']._serialized_end=1093
-  _globals['_USAGE']._serialized_start=1095
-  _globals['_USAGE']._serialized_end=1175
-  _globals['_SPECULATIONSTATS']._serialized_start=1178
-  _globals['_SPECULATIONSTATS']._serialized_end=1382
-  _globals['_VERIFYSERVICE']._serialized_start=1482
-  _globals['_VERIFYSERVICE']._serialized_end=1701
+  _globals['_VERIFYSERVICEGETMODELRESPONSE']._serialized_start=113
+  _globals['_VERIFYSERVICEGETMODELRESPONSE']._serialized_end=252
+  _globals['_VERIFYSERVICEGENERATEREQUEST']._serialized_start=255
+  _globals['_VERIFYSERVICEGENERATEREQUEST']._serialized_end=590
+  _globals['_SPECULATIONPARAMS']._serialized_start=592
+  _globals['_SPECULATIONPARAMS']._serialized_end=693
+  _globals['_VERIFYSERVICEGENERATERESPONSE']._serialized_start=696
+  _globals['_VERIFYSERVICEGENERATERESPONSE']._serialized_end=868
+  _globals['_STARTED']._serialized_start=870
+  _globals['_STARTED']._serialized_end=920
+  _globals['_COMMITTED']._serialized_start=922
+  _globals['_COMMITTED']._serialized_end=1046
+  _globals['_FINISHED']._serialized_start=1049
+  _globals['_FINISHED']._serialized_end=1192
+  _globals['_USAGE']._serialized_start=1194
+  _globals['_USAGE']._serialized_end=1274
+  _globals['_SPECULATIONSTATS']._serialized_start=1277
+  _globals['_SPECULATIONSTATS']._serialized_end=1481
+  _globals['_VERIFYSERVICE']._serialized_start=1581
+  _globals['_VERIFYSERVICE']._serialized_end=1800
 # @@protoc_insertion_point(module_scope)

@@ -22,14 +22,16 @@ class VerifyServiceGetModelRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class VerifyServiceGetModelResponse(_message.Message):
-    __slots__ = ("model", "instance_id", "batch_invariant")
+    __slots__ = ("model", "instance_id", "batch_invariant", "max_sessions")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_INVARIANT_FIELD_NUMBER: _ClassVar[int]
+    MAX_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     model: _sampling_pb2.ModelInfo
     instance_id: str
     batch_invariant: bool
-    def __init__(self, model: _Optional[_Union[_sampling_pb2.ModelInfo, _Mapping]] = ..., instance_id: _Optional[str] = ..., batch_invariant: bool = ...) -> None: ...
+    max_sessions: int
+    def __init__(self, model: _Optional[_Union[_sampling_pb2.ModelInfo, _Mapping]] = ..., instance_id: _Optional[str] = ..., batch_invariant: bool = ..., max_sessions: _Optional[int] = ...) -> None: ...
 
 class VerifyServiceGenerateRequest(_message.Message):
     __slots__ = ("request_id", "prompt_token_ids", "committed_token_ids", "max_tokens", "sampling", "seed", "choice", "stop_token_ids", "ignore_eos", "speculation")
@@ -82,12 +84,16 @@ class Started(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class Committed(_message.Message):
-    __slots__ = ("position", "token_ids")
+    __slots__ = ("position", "token_ids", "speculation", "cached_tokens")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    SPECULATION_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     position: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, position: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    speculation: SpeculationStats
+    cached_tokens: int
+    def __init__(self, position: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., speculation: _Optional[_Union[SpeculationStats, _Mapping]] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("reason", "usage", "speculation")

@@ -1,0 +1,57 @@
+"""From the flags to a drafter: loads the model where one is needed."""
+
+import logging
+
+from draft_service.config import DraftConfig
+from draft_service.drafters.base import Drafter
+from draft_service.drafters.hybrid import HybridDrafter
+from draft_service.drafters.model import ModelDrafter
+from draft_service.drafters.ngram import NgramDrafter
+from draft_service.drafters.replay import Replay, read_recordings
+from draftwire.engine.base import Engine
+from draftwire.engine.load import load_engine
+from draftwire.types import ModelInfo
+
+logger = logging.getLogger(__name__)
+
+#: Longest sequence of an n-gram drafter where --max-model-len does not say; its index costs some 500 bytes a token.
+NGRAM_MODEL_LEN = 32768
+
+
+def make_drafter(config: DraftConfig) -> Drafter:
+    """The drafter that the flags ask for, to be used on the calling thread. Raises ModelError, InvalidArgument."""
+    match config.drafter:
+        case "ngram":
+            return NgramDrafter(_any_vocabulary(config), max_sessions=config.max_num_seqs)
+        case "model":
+            return ModelDrafter(_load(config))
+        case "hybrid":
+            return HybridDrafter(ModelDrafter(_load(config)))
+        case "replay":
+            recordings = read_recordings(config.replay_file or "")
+            return ModelDrafter(_load(config), draw=Replay(recordings, config.acceptance), source="replay")
+
+
+def _any_vocabulary(config: DraftConfig) -> ModelInfo:
+    """What an n-gram drafter says of itself: it repeats the ids of every vocabulary."""
+    return ModelInfo(
+        name="ngram",
+        vocab_fingerprint="",
+        vocab_size=(1 << 32) - 1,
+        max_model_len=config.max_model_len or NGRAM_MODEL_LEN,
+        engine="ngram",
+        dtype="",
+    )
+
+
+def _load(config: DraftConfig) -> Engine:
+    return load_engine(
+        config.draft,
+        dtype=config.dtype,
+        device=config.device,
+        num_slots=config.max_num_seqs,
+        max_model_len=config.max_model_len,
+        max_batched_tokens=config.max_num_batched_tokens,
+        threads=config.engine_threads,
+        progress=logger.info,
+    )

@@ -1,0 +1,134 @@
+"""The three services on this machine: one draft worker, one verify worker, the gateway."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from draftwire.cli.processes import ServiceProcess, split_cores
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What to start; names as the services' flags.
+
+    Attributes:
+        ports: False = any free ports instead of the services' own defaults.
+        logs: folder for the services' logs; None = a temporary one.
+        plain_cores: for comparisons: no draft worker, and the verify worker gets "verify"'s share or "all" cores.
+    """
+
+    target: str = "embedded-target"
+    draft: str = "embedded-draft"
+    drafter: str = "hybrid"
+    dtype: str = "bfloat16"
+    num_speculative_tokens: int = 5
+    schedule: str = "auto"
+    batch_invariant: bool = False
+    max_model_len: int | None = 2048
+    max_num_seqs: int = 16
+    gateway_port: int | None = None
+    ports: bool = True
+    logs: Path | None = None
+    plain_cores: Literal["verify", "all"] | None = None
+    replay_file: Path | None = None
+    acceptance: float | None = None
+
+
+@dataclass(slots=True)
+class Stack:
+    """The running services; draft is None where nothing speculates."""
+
+    gateway: ServiceProcess
+    verify: ServiceProcess
+    draft: ServiceProcess | None
+
+    @property
+    def services(self) -> list[ServiceProcess]:
+        """In the order in which they stop: callers first."""
+        return [self.gateway, self.verify, *([self.draft] if self.draft else [])]
+
+
+@asynccontextmanager
+async def stack(options: StackOptions, progress: Progress = lambda _: None) -> AsyncIterator[Stack]:
+    """Start the services, and stop them in order: the gateway finishes its calls while the pools still serve them."""
+    with tempfile.TemporaryDirectory(prefix="draftwire-") as temporary:
+        running = _describe(options, options.logs or Path(temporary))
+        try:
+            await _start(running, progress)
+            yield running
+        finally:
+            for service in running.services:
+                await service.stop()
+
+
+async def _start(running: Stack, progress: Progress) -> None:
+    """Models load side by side; a caller's side starts once it knows where the other one listens."""
+    if running.draft:
+        progress("loading the draft")
+        await running.draft.start()
+        progress(f"draft worker on {running.draft.address}; loading the target")
+        running.verify.flags = {**running.verify.flags, "drafts": running.draft.address}
+    else:
+        progress("loading the target")
+    await running.verify.start()
+    progress(f"verify worker on {running.verify.address}; starting the gateway")
+    running.gateway.flags = {**running.gateway.flags, "verify": running.verify.address}
+    await running.gateway.start()
+    progress(f"gateway on {running.gateway.address}")
+
+
+def _describe(options: StackOptions, logs: Path) -> Stack:
+    logs.mkdir(parents=True, exist_ok=True)
+    verify_cores, draft_cores = split_cores()
+    if options.plain_cores == "all":
+        verify_cores = sorted({*verify_cores, *draft_cores})
+    free = {} if options.ports else {"port": 0, "metrics_port": 0}
+    common = {"dtype": options.dtype, "max_model_len": options.max_model_len, "max_num_seqs": options.max_num_seqs}
+    draft = ServiceProcess(
+        "draft worker",
+        "draft_service",
+        {
+            "draft": options.draft,
+            "drafter": options.drafter,
+            "cpu_affinity": draft_cores,
+            "replay_file": options.replay_file,
+            "acceptance": options.acceptance,
+            **common,
+            **free,
+        },
+        logs / "draft.log",
+    )
+    verify = ServiceProcess(
+        "verify worker",
+        "verify_service",
+        {
+            "target": options.target,
+            "num_speculative_tokens": options.num_speculative_tokens,
+            "schedule": options.schedule,
+            "batch_invariant": options.batch_invariant,
+            "cpu_affinity": verify_cores,
+            **common,
+            **free,
+        },
+        logs / "verify.log",
+    )
+    gateway_port = {} if options.gateway_port is None else {"port": options.gateway_port}
+    gateway = ServiceProcess(
+        "gateway", "gateway", {"model": options.target, **free, **gateway_port}, logs / "gateway.log"
+    )
+    return Stack(gateway, verify, None if options.plain_cores else draft)
+
+
+async def until_one_ends(running: Stack) -> ServiceProcess:
+    """Wait until a service ends by itself; which one."""
+    waits = {asyncio.create_task(service.wait()): service for service in running.services}
+    done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    return waits[done.pop()]

@@ -1,0 +1,90 @@
+"""Batch-invariant mode: which row counts this machine's kernels treat alike, and the check that it all holds.
+
+A matrix library picks its kernel by the number of rows, and another kernel adds in another order: one row alone and the same
+row among six differ in the last bits. But there are counts that share one kernel (in FBGEMM the multiples of 6, say), so
+`find_row_multiple` tries them on the model's own layers, and `check_engine` compares whole forwards bit by bit.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from draftwire.engine.base import Chunk, Engine
+from draftwire.engine.linear import PackedLinear
+from draftwire.errors import ModelError
+
+#: Most rows of a forward; kernels that block over rows change beyond this.
+MAX_ROWS = 256
+
+_CANDIDATES = (1, 4, 6, 8, 12, 24)
+_REFUSAL = "--batch-invariant: this machine's kernels do not give a row the same bits in every batch"
+
+
+@torch.inference_mode()
+def find_row_multiple(model: Any) -> int:
+    """The least multiple that every linear layer must be padded to; raises ModelError if there is none."""
+    kinds: dict[tuple[type, int, int], nn.Module] = {}
+    for module in model.modules():
+        if isinstance(module, nn.Linear | PackedLinear):
+            kinds.setdefault((type(module), module.in_features, module.out_features), module)
+    generator = torch.Generator().manual_seed(0)
+    tests = [
+        (layer, torch.randn(MAX_ROWS, width, generator=generator).to(model.device, model.dtype))
+        for (_, width, _), layer in kinds.items()
+    ]
+    for multiple in _CANDIDATES:
+        if all(_keeps_bits(layer, rows, multiple) for layer, rows in tests):
+            return multiple
+    raise ModelError(_REFUSAL)
+
+
+def _keeps_bits(layer: nn.Module, rows: Tensor, multiple: int) -> bool:
+    """Whether some multiples, small ones and the largest, give the first rows the same bits."""
+    reference = layer(rows[None, :multiple])
+    counts = {*range(2, 9), MAX_ROWS // (2 * multiple), MAX_ROWS // multiple}
+    return all(
+        torch.equal(layer(rows[None, : count * multiple])[:, :multiple], reference)
+        for count in sorted(counts)
+        if 0 < count * multiple <= MAX_ROWS
+    )
+
+
+def check_engine(engine: Engine, *, length: int = 24, rounds: int = 4) -> None:
+    """Run the same sequences in random pieces, in random company; raise ModelError unless all logits are the same bits."""
+    generator = random.Random(0)
+    count = min(3, engine.num_slots)
+    length = min(length, engine.info.max_model_len, engine.max_batched_tokens // count)
+    sequences = [[generator.randrange(engine.info.vocab_size) for _ in range(length)] for _ in range(count)]
+    slots = [taken[0] for taken in map(engine.acquire, sequences) if taken is not None]
+    try:
+        reference = _logits_in_pieces(engine, slots, sequences, random.Random(0), largest=length)
+        for seed in range(1, rounds + 1):
+            again = _logits_in_pieces(engine, slots, sequences, random.Random(seed), largest=3 * seed)
+            if not torch.equal(again, reference):
+                raise ModelError(_REFUSAL)
+    finally:
+        for slot in slots:
+            engine.release(slot)
+
+
+def _logits_in_pieces(
+    engine: Engine, slots: Sequence[int], sequences: Sequence[list[int]], generator: random.Random, *, largest: int
+) -> Tensor:  # [sum of lengths, V]
+    """The logits of every token, from chunks of 1 to `largest` tokens in shuffled order."""
+    done = [0] * len(slots)
+    rows: list[list[Tensor]] = [[] for _ in slots]
+    while pending := [i for i in range(len(slots)) if done[i] < len(sequences[i])]:
+        generator.shuffle(pending)
+        chosen = pending[: generator.randint(1, len(pending))]
+        chunks = []
+        for i in chosen:
+            tokens = sequences[i][done[i] : done[i] + generator.randint(1, largest)]
+            chunks.append(Chunk(slots[i], done[i], tokens, len(tokens)))
+        logits = engine.forward(chunks)
+        for i, part in zip(chosen, logits.split([len(chunk.token_ids) for chunk in chunks]), strict=True):
+            rows[i].append(part)
+            done[i] += len(part)
+    return torch.cat([part for parts in rows for part in parts])

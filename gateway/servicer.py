@@ -1,0 +1,64 @@
+"""GatewayService on the wire: convert, call, convert."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from draftwire.rpc.convert import model_info_to_proto
+from draftwire.rpc.status import errors_as_status
+from draftwire.v1 import gateway_service_pb2 as pb
+from draftwire.v1.gateway_service_pb2_grpc import GatewayServiceServicer
+from gateway.answers import Answers
+from gateway.convert import answer_to_proto, event_to_proto, request_from_proto
+from gateway.metrics import GatewayMetrics
+from gateway.requests import Delta, Done
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class GatewayServicer(GatewayServiceServicer):
+    """The gRPC front door of `Answers`."""
+
+    def __init__(self, answers: Answers, metrics: GatewayMetrics) -> None:
+        self._answers = answers
+        self._metrics = metrics
+
+    async def Generate(
+        self, request: pb.GatewayServiceGenerateRequest, context: Context
+    ) -> pb.GatewayServiceGenerateResponse:
+        """The whole answer."""
+        async with errors_as_status(context):
+            deltas: list[Delta] = []
+            async with aclosing(self._events(request, context)) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        return answer_to_proto(deltas, event)
+                    deltas.append(event)
+        raise AssertionError("an answer always ends with Done or an error")
+
+    async def GenerateStream(
+        self, request: pb.GatewayServiceGenerateRequest, context: Context
+    ) -> AsyncIterator[pb.GatewayServiceGenerateStreamResponse]:
+        """The answer as it is produced; the next event is asked for when the one before has been written."""
+        async with errors_as_status(context), aclosing(self._events(request, context)) as events:
+            async for event in events:
+                yield event_to_proto(event)
+
+    async def ListModels(
+        self, request: pb.GatewayServiceListModelsRequest, context: Context
+    ) -> pb.GatewayServiceListModelsResponse:
+        """The one model."""
+        async with errors_as_status(context):
+            return pb.GatewayServiceListModelsResponse(models=[model_info_to_proto(self._answers.model)])
+
+    async def _events(
+        self, request: pb.GatewayServiceGenerateRequest, context: Context
+    ) -> AsyncGenerator[Delta | Done, None]:
+        remaining = context.time_remaining()
+        with self._metrics.request(remaining) as timer:
+            wanted = request_from_proto(request)
+            async with aclosing(self._answers.answer(wanted, timer, remaining)) as events:
+                async for event in events:
+                    yield event

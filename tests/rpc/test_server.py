@@ -1,0 +1,176 @@
+"""A server over real sockets: port, health, reflection, drain, limits; and a channel that finds it again."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from draftwire.errors import InvalidArgument, Unavailable
+from draftwire.rpc.client import connect, wait_ready
+from draftwire.rpc.limits import MAX_MESSAGE_BYTES
+from draftwire.rpc.server import RpcServer
+from draftwire.v1 import draft_service_pb2 as pb
+from draftwire.v1 import draft_service_pb2_grpc
+
+SERVICE = "draftwire.v1.DraftService"
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class SlowServicer(draft_service_pb2_grpc.DraftServiceServicer):
+    """GetModel waits until it is released."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def GetModel(self, request: Any, context: Any) -> pb.DraftServiceGetModelResponse:
+        self.entered.set()
+        await self.release.wait()
+        return pb.DraftServiceGetModelResponse()
+
+    async def Speculate(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.SpeculateResponse]:
+        async for _ in request_iterator:
+            yield pb.SpeculateResponse(draining=pb.Draining())
+
+
+async def start(port: int = 0) -> tuple[RpcServer, SlowServicer, int]:
+    """A running server."""
+    server, servicer = RpcServer("127.0.0.1", port), SlowServicer()
+    draft_service_pb2_grpc.add_DraftServiceServicer_to_server(servicer, server.server)
+    return server, servicer, await server.start([SERVICE])
+
+
+async def health_of(channel: grpc.aio.Channel, service: str) -> int:
+    """What the standard health service says."""
+    stub = health_pb2_grpc.HealthStub(channel)
+    return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)).status
+
+
+async def test_health_and_reflection() -> None:
+    """Health knows the service and the whole server; reflection lists what can be called."""
+    server, _, port = await start()
+    async with connect(f"127.0.0.1:{port}") as channel:
+        assert await health_of(channel, SERVICE) == SERVING
+        assert await health_of(channel, "") == SERVING
+        await server.set_serving(False)
+        assert await health_of(channel, SERVICE) == NOT_SERVING
+        assert await health_of(channel, "") == NOT_SERVING
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        answer = await stub.ServerReflectionInfo(iter([request])).read()
+        assert {service.name for service in answer.list_services_response.service} == {
+            SERVICE,
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1alpha.ServerReflection",
+        }
+    await server.drain(0)
+
+
+@pytest.mark.parametrize("taken_by", ["another server", "a plain socket"])
+async def test_a_taken_port_is_named(taken_by: str) -> None:
+    """Neither a second server (which SO_REUSEPORT would let in) nor a foreign socket goes unnoticed."""
+    if taken_by == "another server":
+        first, _, port = await start()
+    else:
+        holder = socket.create_server(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    with pytest.raises(InvalidArgument, match=f"--port: cannot listen on 127.0.0.1:{port}: Address already in use"):
+        await start(port)
+    if taken_by == "another server":
+        await first.drain(0)
+    else:
+        holder.close()
+
+
+async def test_an_address_that_is_not_ours_is_named() -> None:
+    """A host of another network (TEST-NET-1) fails with the reason."""
+    with pytest.raises(InvalidArgument, match="--port: cannot listen on 192.0.2.1:0: Cannot assign"):
+        await RpcServer("192.0.2.1", 0).start([SERVICE])
+
+
+async def test_drain_finishes_running_calls_and_refuses_new_ones() -> None:
+    """NOT_SERVING at once, the running call ends well, a new one gets Unavailable, and the port is free afterwards."""
+    server, servicer, port = await start()
+    async with connect(f"127.0.0.1:{port}") as channel, connect(f"127.0.0.1:{port}") as late:
+        stub = draft_service_pb2_grpc.DraftServiceStub(channel)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert (await watch.read()).status == SERVING
+        call = asyncio.ensure_future(stub.GetModel(pb.DraftServiceGetModelRequest()))
+        await asyncio.wait_for(servicer.entered.wait(), 5)
+        drain = asyncio.create_task(server.drain(10))
+        assert (await asyncio.wait_for(watch.read(), 5)).status == NOT_SERVING
+        watch.cancel()
+        with pytest.raises(Unavailable):
+            await wait_ready(late, "late", 0.2)
+        assert not drain.done()
+        servicer.release.set()
+        assert await asyncio.wait_for(call, 5) == pb.DraftServiceGetModelResponse()
+        await asyncio.wait_for(drain, 5)
+    again, _, same = await start(port)
+    assert same == port
+    await again.drain(0)
+
+
+async def test_drain_cancels_what_outlasts_its_grace() -> None:
+    """A call that never ends delays the stop by the grace and no more, and fails."""
+    server, servicer, port = await start()
+    async with connect(f"127.0.0.1:{port}") as channel:
+        call = draft_service_pb2_grpc.DraftServiceStub(channel).GetModel(pb.DraftServiceGetModelRequest())
+        task = asyncio.ensure_future(call)
+        await asyncio.wait_for(servicer.entered.wait(), 5)
+        await asyncio.wait_for(server.drain(0.1), 5)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await asyncio.wait_for(task, 5)
+
+
+async def test_the_message_limit_is_four_mebibytes() -> None:
+    """A message just below the limit passes, one above fails its call with RESOURCE_EXHAUSTED."""
+    server, _, port = await start()
+    async with connect(f"127.0.0.1:{port}") as channel:
+        stub = draft_service_pb2_grpc.DraftServiceStub(channel)
+
+        def message(size: int) -> pb.SpeculateRequest:
+            return pb.SpeculateRequest(hello=pb.Hello(instance_id="x" * size))
+
+        assert (await stub.Speculate(iter([message(MAX_MESSAGE_BYTES - 64)])).read()).HasField("draining")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Speculate(iter([message(MAX_MESSAGE_BYTES)])).read()
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await server.drain(0)
+
+
+async def test_a_restarted_server_is_found_again_within_two_seconds() -> None:
+    """The channel reconnects by itself, with a backoff made for failover and not for the internet."""
+    server, _, port = await start()
+    async with connect(f"127.0.0.1:{port}") as channel:
+        await wait_ready(channel, "server", 5)
+        await server.drain(0)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await health_of(channel, "")
+        again, _, _ = await start(port)
+        await wait_ready(channel, "server", 2)
+        assert await health_of(channel, "") == SERVING
+        await again.drain(0)
+
+
+async def test_nobody_there_is_a_clear_error() -> None:
+    """wait_ready is bounded and names the address."""
+    holder = socket.create_server(("127.0.0.1", 0))
+    port = holder.getsockname()[1]
+    holder.close()
+    async with connect(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port} cannot be reached within 0.1 s"):
+            await wait_ready(channel, f"127.0.0.1:{port}", 0.1)
+
+
+@pytest.mark.parametrize("address", ["", "host", ":1", "host:", "host:x", "host:0", "host:65536", "host:²"])
+async def test_a_bad_address_is_named(address: str) -> None:
+    """What is not host:port fails before any connection is tried."""
+    with pytest.raises(InvalidArgument, match="must be host:port"):
+        connect(address)

@@ -1,0 +1,130 @@
+"""The goodput policy against a plain event-by-event simulation of the pipeline, and its behaviour at the edges."""
+
+import random
+
+import pytest
+
+from verify_service.policy import (
+    Acceptance,
+    Plan,
+    Planner,
+    StepClock,
+    StepTimes,
+    choose,
+    expected_tokens,
+    goodput,
+)
+
+#: A 135M target and a two-layer draft on one CPU core each, in seconds.
+EMBEDDED = StepTimes(verify_base=0.050, verify_per_token=0.001, draft_step=0.005, draft_restart=0.007)
+
+
+def simulate(k, m, acceptance, times, steps, seed):
+    """Tokens per second of one session whose draft free-runs: the same pipeline, event by event."""
+    rng = random.Random(seed)
+    now, tokens = 0.0, 0
+    ready: list[float] = []  # arrival times of the live proposals, in order; extended lazily
+    source = times.draft_restart  # arrival time of the next proposal
+
+    def arrivals_until(when):
+        nonlocal source
+        while source <= when:
+            ready.append(source)
+            source += times.draft_step
+
+    for _ in range(steps):
+        arrivals_until(now)
+        while len(ready) < m:
+            ready.append(source)
+            now = max(now, source)
+            source += times.draft_step
+        tested = min(k, len(ready))
+        now += times.verify(tested + 1)
+        arrivals_until(now)
+        run = 0
+        while run < tested and rng.random() < acceptance:
+            run += 1
+        late = run == tested and len(ready) > tested
+        survives = late and rng.random() < acceptance
+        tokens += run + 1
+        if survives:
+            del ready[: tested + 1]
+        else:
+            ready.clear()
+            source = now + times.draft_restart
+    return tokens / now
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize(("k", "m"), [(1, 0), (3, 0), (5, 0), (3, 2), (5, 5), (5, 3)])
+def test_goodput_matches_a_simulation(acceptance, k, m):
+    """The two-state model is within 8 % of the simulated pipeline over 20,000 steps."""
+    simulated = simulate(k, m, acceptance, EMBEDDED, 20_000, seed=1)
+    assert goodput(k, m, acceptance, EMBEDDED) == pytest.approx(simulated, rel=0.08)
+
+
+@pytest.mark.parametrize("acceptance", [0.2, 0.4, 0.6, 0.8, 0.95])
+def test_choice_is_close_to_the_best_simulated(acceptance):
+    """What `choose` picks is within 5 % of the best (K, m) by simulation."""
+    plan = choose(5, acceptance, EMBEDDED)
+    rates = {(k, m): simulate(k, m, acceptance, EMBEDDED, 5_000, seed=2) for k in range(6) for m in range(k + 1)}
+    assert rates[plan.num_speculative_tokens, plan.min_proposals] > 0.95 * max(rates.values())
+
+
+def test_no_speculation_where_it_cannot_pay():
+    """Where tokens cost as much as steps (a full batch) and acceptance is low, K = 0."""
+    compute_bound = StepTimes(verify_base=0.001, verify_per_token=0.001, draft_step=0.005, draft_restart=0.01)
+    assert choose(5, 0.2, compute_bound, batch=64) == Plan(0, 0, 0.0)
+
+
+def test_waits_for_a_good_draft():
+    """A fast and good draft is worth waiting for, and waits are bounded."""
+    plan = choose(5, 0.9, EMBEDDED)
+    assert plan.num_speculative_tokens == 5
+    assert plan.min_proposals >= 2
+    assert 0 < plan.max_wait < 0.2
+
+
+def test_expected_tokens_is_the_geometric_sum():
+    """(1 - a^(K+1)) / (1 - a)."""
+    assert expected_tokens(0.5, 3) == pytest.approx((1 - 0.5**4) / 0.5)
+    assert expected_tokens(0.9, 0) == 1
+
+
+def test_clock_recovers_a_linear_step_time():
+    """Least squares finds base and slope of noiseless times."""
+    clock = StepClock()
+    for tokens in (1, 4, 6, 2, 8, 3):
+        clock.saw_verify(tokens, 0.05 + 0.002 * tokens)
+    clock.saw_draft_step(0.004)
+    clock.saw_restart(0.01)
+    times = clock.times()
+    assert times.verify_base == pytest.approx(0.05, rel=1e-6)
+    assert times.verify_per_token == pytest.approx(0.002, rel=1e-6)
+    assert clock.known
+
+
+def test_acceptance_follows_what_it_sees():
+    """From the prior towards the measured rate; old outcomes fade."""
+    acceptance = Acceptance(0.5)
+    for _ in range(100):
+        acceptance.saw(9, 10)
+    assert acceptance.rate == pytest.approx(0.9, abs=0.01)
+    for _ in range(100):
+        acceptance.saw(0, 10)
+    assert acceptance.rate < 0.05
+
+
+def test_schedules():
+    """Lock step waits for K, eager never waits, a caller's limit binds, and K = 0 is probed now and then."""
+    clock = StepClock()
+    assert Planner("lockstep", 5, clock).plan(0.5, None, 1, 0).min_proposals == 5
+    assert Planner("eager", 5, clock).plan(0.5, 3, 1, 0) == Plan(3, 0, 0.0)
+    assert Planner("auto", 5, clock).plan(0.5, 0, 1, 0) == Plan(0, 0, 0.0)
+    for _ in range(4):
+        clock.saw_verify(1, 0.001)
+        clock.saw_verify(64, 0.064)
+    clock.saw_restart(0.5)
+    auto = Planner("auto", 5, clock)
+    assert auto.plan(0.01, None, 64, 1).num_speculative_tokens == 0
+    assert auto.plan(0.01, None, 64, 32).num_speculative_tokens == 1
