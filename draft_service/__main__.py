@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
 
 from draft_service.config import DraftConfig
+from draft_service.drafters.base import Drafter
 from draft_service.drafters.load import make_drafter
 from draft_service.worker import DraftWorker
 from draftwire.config import load_config
@@ -18,7 +19,9 @@ from draftwire.service import run
 logger = logging.getLogger(__name__)
 
 
-async def serve(config: DraftConfig, stop: asyncio.Event) -> int:
+async def serve(
+    config: DraftConfig, stop: asyncio.Event, make_drafter: Callable[[DraftConfig], Drafter] = make_drafter
+) -> int:
     """Run one draft worker until `stop`; 1 if its engine failed."""
     pin(config.cpu_affinity)
     registry = new_registry()

@@ -62,8 +62,9 @@ class DraftWorker:
         """Load the draft, then serve. Raises the error that kept it from starting."""
         self._thread.start()
         drafter = await self._loaded
+        info = replace(drafter.info, name=self.config.served_model_name or drafter.info.name)
         self._servicer = DraftServicer(
-            info=replace(drafter.info, name=self.config.served_model_name or drafter.info.name),
+            info=info,
             instance_id=self.instance_id,
             max_sessions=drafter.max_sessions,
             post=self._thread.post,
@@ -73,8 +74,8 @@ class DraftWorker:
         add_DraftServiceServicer_to_server(self._servicer, self._server.server)  # type: ignore[no-untyped-call]
         self.port = await self._server.start([SERVICE_NAME])
         logger.info(
-            "serving %s (%s drafter, %s, max_model_len=%d, %d sessions) on %s:%d",
-            *(drafter.info.name, self.config.drafter, drafter.info.dtype, drafter.info.max_model_len),
+            "serving %s (drafter %s, dtype %s, max_model_len %d, %d sessions) on %s:%d",
+            *(info.name, self.config.drafter, info.dtype, info.max_model_len),
             *(drafter.max_sessions, self.config.host, self.port),
         )
 

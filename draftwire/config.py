@@ -62,7 +62,9 @@ class EngineConfig(ServiceConfig):
     """What every service with an engine has besides."""
 
     served_model_name: str | None = Field(None, description="name of the model; default: the last part of its path")
-    dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="arithmetic of the weights")
+    dtype: Literal["auto", "bfloat16", "float32"] = Field(
+        "auto", description="arithmetic of the weights; auto = bfloat16 on a GPU, float32 on a CPU"
+    )
     device: str = Field("cpu", description="cpu or cuda[:N]")
     threads: int | None = Field(
         None,

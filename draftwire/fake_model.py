@@ -1,8 +1,8 @@
 """A model that a reader can compute by hand; draftwire.engine.fake runs it, and the gateway knows its vocabulary.
 
-The token that follows token t at position i is (t + 1) mod V; with drift d > 0, a token whose own position is a multiple of
-d is (t + 2) mod V instead. Its logit is `sharpness`, every other logit is 0. So prompt [7] at drift 0 continues 8, 9,
-10, ..., and a draft without drift guesses a target with drift 5 right, except at positions 5, 10, 15, ...
+The token that follows token t at position i is (t + 1) mod V; with drift d > 0, a token whose own position is a
+multiple of d is (t + 2) mod V instead. Its logit is `sharpness`, every other logit is 0. So prompt [7] at drift 0
+continues 8, 9, 10, ..., and a draft without drift guesses a target with drift 5 right, except at positions 5, 10, ...
 
 As a model name: "fake:vocab_size=512,drift=5,sharpness=8,step_seconds=0.01" (every field optional).
 """

@@ -48,49 +48,49 @@ class Answers:
         return replace(model, name=self._config.served_model_name or model.name)
 
     async def answer(
-        self, request: AnswerRequest, timer: RequestTimer, timeout: float | None
+        self, request: AnswerRequest, timer: RequestTimer, deadline: float | None
     ) -> AsyncGenerator[Delta | Done, None]:
         """Deltas, then Done. Closing the generator cancels the call on the verify worker.
 
         Args:
-            timeout: the caller's, seconds; None = none.
+            deadline: the caller's, on the event loop's clock, seconds; None = none.
 
         Raises InvalidArgument, NotFound, ResourceExhausted, Unavailable, DeadlineExceeded.
         """
         with self._slot():
             model = self.model
-            session, text = await self._begin(request, model, timeout)
+            session, text = await self._begin(request, model, deadline)
             try:
                 async with aclosing(session.run(self._pool)) as events:
                     async for event in events:
                         if isinstance(event, Committed):
                             timer.tokens(len(event.token_ids))
                             piece = text.push(event.token_ids)
-                            yield Delta(piece.text, event.token_ids[: piece.used])
+                            last = Delta(piece.text, event.token_ids[: piece.used])
                             if piece.stop is None:
+                                yield last
                                 continue
                             finished = session.finish(FinishReason.STOP, unused=len(event.token_ids) - piece.used)
                         else:
                             piece = text.finish()
+                            last = Delta(piece.text, ())
                             finished = event if piece.stop is None else session.finish(FinishReason.STOP)
-                            if piece.text:
-                                yield Delta(piece.text, ())
-                        timer.done(finished.reason.value, finished.usage)
-                        yield Done(finished, piece.stop, session.request_id, model.name)
-                        return  # a session that a stop string ended is closed here, and with it the worker's call
+                        break  # and so cancel the worker's call, before anything else is said
             finally:
                 self._metrics.failures.inc(session.failures)
+            if last.text or last.token_ids:
+                yield last
+            timer.done(finished.reason.value, finished.usage)
+            yield Done(finished, piece.stop, session.request_id, model.name)
 
     async def _begin(
-        self, request: AnswerRequest, model: ModelInfo, timeout: float | None
+        self, request: AnswerRequest, model: ModelInfo, deadline: float | None
     ) -> tuple[Session, AnswerText]:
         """Check the request and tokenise its prompt."""
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
         if request.model not in ("", model.name):
             raise NotFound(f"model {request.model!r} is not served here; {model.name!r} is")
         self._check_size(request.prompt)
-        prompt = await loop.run_in_executor(self._encoder, self._encode, request.prompt)
+        prompt = await asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, request.prompt)
         wanted = _generate_request(request, tuple(prompt), model)
         end_ids = frozenset((*(() if request.ignore_eos else model.eos_token_ids), *request.stop_token_ids))
         hidden = frozenset() if request.include_special_tokens else self._tokenizer.special_ids | end_ids
@@ -104,10 +104,10 @@ class Answers:
                 size = sum(len(message.content.encode()) for message in messages)
             case IdsPrompt():
                 return  # as many as fit into the model, which is checked with the rest
-        if size > self._config.max_prompt_bytes:
+        most = self._config.max_prompt_bytes
+        if size > most:
             raise InvalidArgument(
-                _FIELDS[type(prompt)],
-                f"must be at most --max-prompt-bytes = {self._config.max_prompt_bytes}, got {size}",
+                _FIELDS[type(prompt)], f"must be at most {most} bytes (--max-prompt-bytes), got {size}"
             )
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:

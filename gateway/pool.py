@@ -126,7 +126,8 @@ class Pool:
                 capacity = await self._probe(worker)
                 self._up(worker, capacity)
                 await _until_unhealthy(worker)
-                raise Unavailable("its health says that it stops, or a call failed")
+                if not worker.failed.is_set():
+                    self._down(worker, Unavailable("its health says that it stops, or its connection broke"))
             except grpc.aio.AioRpcError as error:
                 self._down(worker, error_of(error))
             except DraftwireError as error:
@@ -142,14 +143,13 @@ class Pool:
         answer = await worker.stub.GetModel(pb.VerifyServiceGetModelRequest(), timeout=PROBE_TIMEOUT)
         model = model_info_from_proto(answer.model)
         if model.vocab_fingerprint != self._fingerprint:
-            raise Incompatible(
-                f"vocabulary {model.vocab_fingerprint!r} of its model {model.name!r} is not the gateway's {self._fingerprint!r}"
-            )
+            theirs, ours = model.vocab_fingerprint, self._fingerprint
+            raise Incompatible(f"its model {model.name!r} has vocabulary {theirs!r}, the gateway {ours!r}")
         others = {w.model.name for w in self._usable() if w is not worker and w.model is not None}
         if others and model.name not in others:
             raise Incompatible(f"serves model {model.name!r}, the other workers {sorted(others)}")
         worker.model = model
-        return answer.max_sessions
+        return int(answer.max_sessions)
 
     def _up(self, worker: Worker, capacity: int) -> None:
         logger.info("verify worker %s is in use", worker.address)
@@ -182,7 +182,8 @@ class Pool:
 
 def _worker(address: str) -> Worker:
     channel = connect(address)
-    return Worker(address, channel, VerifyServiceStub(channel), health_pb2_grpc.HealthStub(channel))
+    stub = VerifyServiceStub(channel)  # type: ignore[no-untyped-call]
+    return Worker(address, channel, stub, health_pb2_grpc.HealthStub(channel))
 
 
 async def _until_unhealthy(worker: Worker) -> None:

@@ -37,7 +37,7 @@ async def gateway_server(config: GatewayConfig, tokenizer: Tokenizer, metrics: G
     pool = Pool(config.verify, tokenizer.fingerprint)
     server = RpcServer(config.host, config.port)
     servicer = GatewayServicer(Answers(config, tokenizer, pool, metrics), metrics)
-    add_GatewayServiceServicer_to_server(servicer, server.server)
+    add_GatewayServiceServicer_to_server(servicer, server.server)  # type: ignore[no-untyped-call]
     async with pool.running():
         port = await server.start([GATEWAY_SERVICE])
         await server.set_serving(False)

@@ -1,5 +1,6 @@
 """GatewayService on the wire: convert, call, convert."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -57,8 +58,9 @@ class GatewayServicer(GatewayServiceServicer):
         self, request: pb.GatewayServiceGenerateRequest, context: Context
     ) -> AsyncGenerator[Delta | Done, None]:
         remaining = context.time_remaining()
+        deadline = None if remaining is None else asyncio.get_running_loop().time() + remaining
         with self._metrics.request(remaining) as timer:
             wanted = request_from_proto(request)
-            async with aclosing(self._answers.answer(wanted, timer, remaining)) as events:
+            async with aclosing(self._answers.answer(wanted, timer, deadline)) as events:
                 async for event in events:
                     yield event

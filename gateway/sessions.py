@@ -1,8 +1,8 @@
 """One request's life on verify workers: every token exactly once, whatever happens to the worker.
 
 A worker that fails in mid answer is replaced by another one, which gets the tokens committed so far and goes on after
-them. Greedy and seeded output is unchanged by that; without a seed the rest is drawn with fresh randomness, which has the
-same distribution.
+them. Greedy and seeded output is unchanged by that; without a seed the rest is drawn with fresh randomness, and its
+distribution is unchanged.
 """
 
 import asyncio

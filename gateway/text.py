@@ -20,8 +20,8 @@ Decode = Callable[[Sequence[int]], str]
 class Detokenizer:
     """Decodes ids one by one.
 
-    The window holds the ids of the previous piece (what a decoder does to a token, such as dropping the space that begins a
-    text, depends on the tokens before it) and then the pending ids, whose text has not been returned yet.
+    The window holds the ids of the piece before (what a decoder does to a token, such as dropping the space that begins
+    a text, depends on its neighbours) and then the pending ids, whose text has not been returned yet.
 
     Args:
         decode: the text of a run of ids. Longer runs must extend the text of shorter ones, but for characters
@@ -81,7 +81,7 @@ class Detokenizer:
 class StopStrings:
     """Holds back what could still become a stop string.
 
-    The stop string that is complete first ends the text; of several that are complete with the same character, the longest.
+    The stop string that is complete first ends the text; of those that the same character completes, the longest.
     """
 
     def __init__(self, stops: Collection[str]) -> None:

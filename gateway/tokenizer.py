@@ -16,7 +16,7 @@ from gateway.requests import ChatMessage
 
 
 class Tokenizer(Protocol):
-    """What the gateway needs of a tokenizer. `encode` and `encode_chat` may be called on another thread than `decode`."""
+    """What the gateway needs of a tokenizer; the two that encode may run on another thread than `decode`."""
 
     fingerprint: str
     special_ids: frozenset[int]

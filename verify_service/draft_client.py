@@ -99,7 +99,7 @@ class DraftClient:
         if hello.protocol_version != PROTOCOL_VERSION:
             raise Incompatible(f"protocol_version: must be {PROTOCOL_VERSION}, got {hello.protocol_version}")
         ours, theirs = self._hello.model.vocab_fingerprint, hello.model.vocab_fingerprint
-        if ours != theirs:
+        if theirs and ours != theirs:
             raise Incompatible(
                 f"vocab_fingerprint: draft {hello.model.name!r} has {theirs[:12]}, target {self._hello.model.name!r} "
                 f"has {ours[:12]}: they must share a vocabulary"

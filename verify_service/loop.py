@@ -206,6 +206,7 @@ class VerifyLoop:
             self._metrics.verification_latency.observe(seconds)
         if tokens <= DECODE_TOKENS:
             self._clock.saw_verify(tokens, seconds)
+            self._metrics.show_times(self._clock.times())
 
     def _replan(self, generation: Generation) -> None:
         generation.plan = self._planner.plan(

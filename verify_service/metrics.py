@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from verify_service.policy import StepTimes
+
 _LATENCY_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0)
 
 
@@ -58,5 +60,16 @@ class VerifyMetrics:
             "Sessions that lost their draft worker, by reason.",
             ("reason",),
         )
+        self.times = Gauge(
+            "draftwire_verify_estimated_seconds",
+            "Times that the policy reckons with: verify_base, verify_per_token, draft_step, draft_restart.",
+            ("part",),
+            registry=registry,
+        )
         self.planned_tokens = gauge("draftwire_verify_planned_speculative_tokens", "K that the policy chose last.")
         self.planned_wait = gauge("draftwire_verify_planned_min_proposals", "m that the policy chose last.")
+
+    def show_times(self, times: StepTimes) -> None:
+        """Export the policy's estimates."""
+        for part in StepTimes.__slots__:
+            self.times.labels(part).set(getattr(times, part))

@@ -40,7 +40,7 @@ def _any_vocabulary(config: DraftConfig) -> ModelInfo:
         vocab_size=(1 << 32) - 1,
         max_model_len=config.max_model_len or NGRAM_MODEL_LEN,
         engine="ngram",
-        dtype="",
+        dtype="none",
     )
 
 

@@ -4,6 +4,8 @@ import sys
 
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
 
+from bench.command import Bench
+from draftwire.cli.demo import Demo
 from draftwire.cli.generate import Generate
 from draftwire.cli.up import Up
 
@@ -21,6 +23,8 @@ class Draftwire(BaseSettings):
 
     up: CliSubCommand[Up]
     generate: CliSubCommand[Generate]
+    demo: CliSubCommand[Demo]
+    bench: CliSubCommand[Bench]
 
     def cli_cmd(self) -> None:
         """Run the chosen command."""

@@ -1,7 +1,7 @@
 """Service processes under one roof: start by exec, wait until they say that they are ready, stop in order.
 
 A service prints one JSON line on stdout when it serves (`draftwire.service.announce`); everything else that it says
-goes to its log on stderr. So readiness, and the ports that "0 = any free one" became, need neither polling nor guessing.
+goes to its log on stderr. So readiness, and the ports that "0 = any free one" became, need no polling and no guessing.
 """
 
 import asyncio

@@ -25,10 +25,10 @@ class StackOptions:
 
     target: str = "embedded-target"
     draft: str = "embedded-draft"
-    drafter: str = "hybrid"
-    dtype: str = "bfloat16"
+    drafter: Literal["model", "ngram", "hybrid", "replay"] = "hybrid"
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     num_speculative_tokens: int = 5
-    schedule: str = "auto"
+    schedule: Literal["auto", "eager", "lockstep"] = "auto"
     batch_invariant: bool = False
     max_model_len: int | None = 2048
     max_num_seqs: int = 16

@@ -21,7 +21,7 @@ class Up(BaseModel):
     draft: str = Field("embedded-draft", description="local folder, hub id or embedded-draft; same vocabulary")
     drafter: Literal["model", "ngram", "hybrid"] = Field("hybrid", description="what guesses")
     num_speculative_tokens: int = Field(5, ge=0, le=32, description="K: most proposals tested in one step")
-    dtype: Literal["bfloat16", "float32"] = Field("bfloat16", description="arithmetic of the weights")
+    dtype: Literal["auto", "bfloat16", "float32"] = Field("auto", description="arithmetic of the weights")
     batch_invariant: bool = Field(False, description="keep a row's logits bit-identical whatever shares its batch")
     max_model_len: int = Field(2048, ge=2, description="longest prompt + output, tokens")
     max_num_seqs: int = Field(16, ge=1, le=1024, description="sessions at once")

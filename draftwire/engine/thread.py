@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from draftwire.errors import ResourceExhausted
+from draftwire.errors import InvalidArgument, ModelError, ResourceExhausted
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +104,8 @@ class EngineThread(Generic[Event]):
                     if not self.drain_into(loop):
                         return
                 wait = loop.step(time.monotonic())
+        except (InvalidArgument, ModelError) as error:
+            self._on_failure(error)  # could not start, and its text says why
         except Exception as error:
             logger.exception("the engine's loop failed")
             self._on_failure(error)

@@ -6,7 +6,6 @@ commit's number. Nothing here knows a clock, a socket or a model.
 """
 
 from collections.abc import Sequence
-from itertools import islice
 
 from draftwire.errors import ProtocolViolation
 from draftwire.session.messages import Commit, Open, Proposal
@@ -56,7 +55,7 @@ class DrafterSession:
             raise ProtocolViolation(f"commit: position {commit.position}, but {self.committed} tokens are committed")
         _check_window("commit", commit.window)
         self.number, self.window = commit.number, commit.window
-        difference = first_difference(islice(self.tokens, self.committed, None), commit.token_ids)
+        difference = first_difference(self.tokens[self.committed :], commit.token_ids)
         if difference is None:
             valid = len(self.tokens)
             self.tokens += commit.token_ids[valid - self.committed :]

@@ -49,7 +49,7 @@ class VerifierSession:
         # The log of commits that hold tokens, as two rising columns; entry 0 is Open. At most one entry a token.
         self._log_numbers = [0]
         self._log_ends = [len(self._tokens)]
-        self._next = len(self._tokens)  # first position on `path` that has neither been received nor jumped
+        self._next = len(self._tokens)  # end of what was received on `path`
         self._limit = len(self._tokens)  # no honest guess stands here or later
         self._pending: list[DraftToken] = []  # for positions committed, committed + 1, ...
 

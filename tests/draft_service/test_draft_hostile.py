@@ -1,4 +1,4 @@
-"""A thousand malformed or hostile messages: each is answered by Ended or a status, and a neighbour's session goes on."""
+"""A thousand malformed or hostile messages: each gets Ended or a status, and a neighbour's session goes on."""
 
 import asyncio
 import itertools
@@ -113,12 +113,12 @@ def anything() -> st.SearchStrategy[bytes]:
 class RawStream:
     """A stream on which any bytes can be sent; blocking."""
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, timeout: float = PATIENCE) -> None:
         self._requests: queue.Queue[bytes | None] = queue.Queue()
         speculate = channel.stream_stream(
             "/draftwire.v1.DraftService/Speculate", response_deserializer=pb.SpeculateResponse.FromString
         )
-        self.call = speculate(iter(self._requests.get, None), timeout=PATIENCE)
+        self.call = speculate(iter(self._requests.get, None), timeout=timeout)
         self.send(verifier_message_to_protos(HELLO)[0].SerializeToString())
 
     def send(self, message: bytes) -> None:
@@ -137,7 +137,7 @@ class Neighbour:
     """A good session on a stream of its own that goes on token by token: 8, 9, 10, ..."""
 
     def __init__(self, channel: grpc.Channel) -> None:
-        self._stream = RawStream(channel)
+        self._stream = RawStream(channel, timeout=30 * PATIENCE)
         self._steps = self._stream.steps()
         self._text = [7]
         self._number = itertools.count(1)
@@ -224,7 +224,7 @@ def test_a_broken_stream_gets_a_status(channel: grpc.Channel, neighbour: Neighbo
 @settings(ALL, max_examples=700)
 @given(message=anything())
 def test_anything_else_hurts_nobody(channel: grpc.Channel, neighbour: Neighbour, message: bytes) -> None:
-    """Whatever the bytes are, the stream serves on or ends with a proper status, and the neighbour's next token comes."""
+    """Whatever the bytes are, the stream serves on or gets a proper status, and the neighbour's next token comes."""
     result = outcome(channel, message)
     assert result in PROPER or isinstance(result, set)
     neighbour.advance()

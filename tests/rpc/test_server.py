@@ -12,10 +12,11 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from draftwire.errors import InvalidArgument, Unavailable
 from draftwire.rpc.client import connect, wait_ready
-from draftwire.rpc.limits import MAX_MESSAGE_BYTES
+from draftwire.rpc.limits import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES
 from draftwire.rpc.server import RpcServer
+from draftwire.rpc.status import error_of
 from draftwire.v1 import draft_service_pb2 as pb
-from draftwire.v1 import draft_service_pb2_grpc
+from draftwire.v1 import draft_service_pb2_grpc, verify_service_pb2, verify_service_pb2_grpc
 
 SERVICE = "draftwire.v1.DraftService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -37,6 +38,22 @@ class SlowServicer(draft_service_pb2_grpc.DraftServiceServicer):
     async def Speculate(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.SpeculateResponse]:
         async for _ in request_iterator:
             yield pb.SpeculateResponse(draining=pb.Draining())
+
+
+class EndlessServicer(verify_service_pb2_grpc.VerifyServiceServicer):
+    """Generate says that it started, then nothing until somebody ends it; `ended` is set once its cleanup ran."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def Generate(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[verify_service_pb2.VerifyServiceGenerateResponse]:
+        try:
+            yield verify_service_pb2.VerifyServiceGenerateResponse(started=verify_service_pb2.Started())
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
 
 
 async def start(port: int = 0) -> tuple[RpcServer, SlowServicer, int]:
@@ -174,3 +191,49 @@ async def test_a_bad_address_is_named(address: str) -> None:
     """What is not host:port fails before any connection is tried."""
     with pytest.raises(InvalidArgument, match="must be host:port"):
         connect(address)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "past its deadline"])
+async def test_the_cleanup_of_an_ended_call_runs_at_once(how: str) -> None:
+    """What a streaming method holds is freed when its caller goes, not when garbage is collected."""
+    server, servicer = RpcServer("127.0.0.1", 0), EndlessServicer()
+    verify_service_pb2_grpc.add_VerifyServiceServicer_to_server(servicer, server.server)
+    port = await server.start(["draftwire.v1.VerifyService"])
+    async with connect(f"127.0.0.1:{port}") as channel:
+        call = verify_service_pb2_grpc.VerifyServiceStub(channel).Generate(
+            verify_service_pb2.VerifyServiceGenerateRequest(), timeout=0.2 if how == "past its deadline" else None
+        )
+        assert (await call.read()).HasField("started")
+        if how == "cancelled":
+            call.cancel()
+        await asyncio.wait_for(servicer.ended.wait(), 5)
+    await server.drain(0)
+
+
+async def test_a_silent_connection_is_given_up_after_seven_seconds() -> None:
+    """A peer whose machine vanished answers no ping: the call fails within keepalive time + timeout, not after hours."""
+    server, servicer, port = await start()
+    vanished = asyncio.Event()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if vanished.is_set():
+                await asyncio.Event().wait()
+            writer.write(data)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(forward(reader, to_server[1]), forward(to_server[0], writer))
+
+    network = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with connect(f"127.0.0.1:{network.sockets[0].getsockname()[1]}") as channel:
+        call = asyncio.ensure_future(
+            draft_service_pb2_grpc.DraftServiceStub(channel).GetModel(pb.DraftServiceGetModelRequest())
+        )
+        await asyncio.wait_for(servicer.entered.wait(), 5)
+        vanished.set()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asyncio.wait_for(call, (KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS) / 1000 + 3)
+        assert isinstance(error_of(caught.value), Unavailable)
+    network.close()
+    await server.drain(0)

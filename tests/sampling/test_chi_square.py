@@ -54,7 +54,9 @@ def generate(mode, *, sent=lambda block: block, draft=DRAFT, seed=1):
         blocks = {s: [] for s in running}
         open_blocks = {s: chance.randrange(4) for s in running}  # session -> proposals wanted
         while open_blocks := {
-            s: wanted for s, wanted in open_blocks.items() if len(blocks[s]) < wanted and EOS not in tokens_of(blocks[s])
+            s: wanted
+            for s, wanted in open_blocks.items()
+            if len(blocks[s]) < wanted and EOS not in tokens_of(blocks[s])
         }:
             last = [(0, *answers[s], *tokens_of(blocks[s]))[-1] for s in open_blocks]
             keys = [DrawKey(PLAIN, mode, seed, s, len(answers[s]) + len(blocks[s]), step) for s in open_blocks]
@@ -80,7 +82,9 @@ def test_answers_follow_the_target(mode):
 
 def test_a_biased_schedule_fails():
     """The test can fail: a block whose last token is not eos is held back (coalescing that flushes on eos)."""
-    flushing = generate(VerificationMode.REJECTION, sent=lambda block: block if block and block[-1].token == EOS else [])
+    flushing = generate(
+        VerificationMode.REJECTION, sent=lambda block: block if block and block[-1].token == EOS else []
+    )
     assert chi_square_p(Counter(flushing), TARGET.answer_law(0, LENGTH)) < P_VALUE_REJECT
 
 
@@ -91,7 +95,7 @@ def test_the_drafts_law_fails():
 
 
 def test_coupled_output_is_independent_of_the_draft():
-    """With the same seeds, no proposals, another draft's and the target's own give the same answers, token for token."""
+    """With the same seeds, no proposals, a poor draft's and the target's own give the same answers, token for token."""
     coupled = VerificationMode.COUPLED
     usual = generate(coupled)
     assert usual == generate(coupled, sent=lambda block: [])

@@ -124,6 +124,7 @@ def test_reference_has_the_targets_law():
     q = torch.tensor([[0.4, 0.35, 0.25, 0.0]], dtype=torch.float64)
     law = {}
     for x in range(3):
+
         def run(accept, drawn, x=x):
             numbers = iter([accept, drawn])
             with pytest.MonkeyPatch.context() as patch:

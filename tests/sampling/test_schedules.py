@@ -2,8 +2,8 @@
 
 Whether, when and with which q the token at position i is sent or tested may depend on the path before i and on
 independent randomness, never on the value drawn at i or later. The right schedules below obey and are exact to 1e-12;
-each mutant is a natural shortcut that does not, and the same harness must see its bias. Every schedule is a small program
-over `draw` and `verify` themselves: it drafts, decides what arrives, and lets the target judge.
+each mutant is a natural shortcut that does not, and the same harness must see its bias. Every schedule is a small
+program over `draw` and `verify` themselves: it drafts, decides what arrives, and lets the target judge.
 """
 
 from functools import cache
@@ -103,7 +103,7 @@ def surviving_path(world, last):
 
 
 def fixed_coalescing(world, last):
-    """Proposals travel in twos, and a single one waits for its second even if it is an eos: the draft goes on past it."""
+    """Proposals travel in twos; a single one waits for its second even if it is an eos: the draft goes on past it."""
     block = world.propose_block(last, world.evenly(0, 1, 2), past_eos=True)
     return world.judge(last, block if len(block) == 2 else [])
 

@@ -1,6 +1,7 @@
 """`verify` against a deliberately plain second implementation, and its promises about batches and bad input."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def supports(draw_value):
         st.lists(st.integers(1, WEIGHT_TOTAL - 1), min_size=len(ids) - 1, max_size=len(ids) - 1, unique=True)
     )
     edges = [0, *sorted(cuts), WEIGHT_TOTAL]
-    return Support(tuple(ids), tuple(b - a for a, b in zip(edges, edges[1:], strict=False)))
+    return Support(tuple(ids), tuple(b - a for a, b in pairwise(edges)))
 
 
 PROPOSALS = st.one_of(
@@ -94,7 +95,7 @@ def test_verify_matches_the_plain_version(batch, seed):
     assert verify(logits, batch) == expected
 
 
-def drafted_batch(vocab, count=12, depth=4):
+def drafted_batch(vocab, count=24, depth=4):
     """Sessions of all kinds whose proposals were drawn near the target, and their logits."""
     generator = torch.Generator().manual_seed(vocab)
     kinds = [
@@ -108,7 +109,7 @@ def drafted_batch(vocab, count=12, depth=4):
         sampling, mode = kinds[i % len(kinds)]
         rows = torch.randn(depth + 1, vocab, generator=generator) * 3
         keys = [DrawKey(sampling, mode, i, 0, 20 + j, 0) for j in range(depth)]
-        proposals = draw(rows[:depth] + 0.3 * torch.randn(depth, vocab, generator=generator), keys)
+        proposals = draw(rows[:depth] + 1.5 * torch.randn(depth, vocab, generator=generator), keys)
         num_rows = depth + 1 - i % 2
         logits.append(rows[:num_rows])
         batch.append(SessionRows(num_rows, proposals, sampling, mode, i, 0, 20))
@@ -122,7 +123,7 @@ def test_verdicts_do_not_depend_on_the_batch(vocab):
     alone = [verify(rows, [session])[0] for rows, session in zip(logits, batch, strict=True)]
     assert verify(torch.cat(logits), batch) == alone
     assert verify(torch.cat(logits[::-1]), batch[::-1]) == alone[::-1]
-    assert {verdict.accepted for verdict in alone} > {0, 4}  # the batch is not all of one kind
+    assert {verdict.accepted for verdict in alone} >= {0, 1, 4}  # so the batch is not all of one kind
 
 
 def test_verdict_counts():

@@ -4,6 +4,7 @@ DRAFTWIRE_REWRITE=1 writes the traces anew; read the difference before you commi
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,11 @@ def test_script(script: Path):
     if os.environ.get("DRAFTWIRE_REWRITE"):
         script.write_text(trace)
     assert trace == script.read_text()
+
+
+def test_the_protocol_page_shows_what_the_script_does():
+    """The worked example in docs/protocol.md is the golden script, word for word."""
+    root = Path(__file__).parent.parent.parent
+    page = (root / "docs" / "protocol.md").read_text()
+    example = re.search(r"<!-- correction\.txt -->\n```text\n(.*?)```", page, re.DOTALL).group(1)
+    assert example == (root / "tests" / "interaction" / "correction.txt").read_text()

@@ -27,7 +27,7 @@ def opened() -> tuple[VerifierSession, Open]:
 
 @given(st.lists(PROPOSALS | st.lists(st.integers(0, 5), max_size=3), max_size=30))
 def test_a_hostile_draft(events: list[Proposal | list[int]]):
-    """Between the verifier's own commits anything may arrive; what it then offers is well-formed and within the credit."""
+    """Between its own commits anything may arrive; what it then offers is well-formed and within the credit."""
     verifier, _ = opened()
     for event in events:
         try:

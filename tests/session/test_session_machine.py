@@ -73,4 +73,4 @@ class SessionMachine(RuleBasedStateMachine):
 
 
 TestSessionMachine = SessionMachine.TestCase
-TestSessionMachine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestSessionMachine.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)

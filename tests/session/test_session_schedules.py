@@ -14,9 +14,9 @@ from support.session_sim import SessionSim, World, explore
 from draftwire.errors import ProtocolViolation
 
 # A world, how deep every order of actions is tried, and at least how many states that must reach.
-UNMERGED = (World(windows=(2,), message_tokens=()), 13, 5000)
-CHANGING_WINDOW = (World(windows=(2, 1), k=1, message_tokens=()), 9, 6000)
-MERGED = (World(windows=(2,), message_tokens=(1, 64)), 12, 5000)
+UNMERGED = (World(windows=(2,), message_tokens=()), 12, 3500)
+CHANGING_WINDOW = (World(windows=(2, 1), k=1, message_tokens=()), 8, 5000)
+MERGED = (World(windows=(2,), message_tokens=(1, 64)), 11, 3000)
 LOSSES = (World(windows=(2,), losses=1), 8, 2500)
 
 

@@ -110,7 +110,7 @@ def test_a_wrong_path_costs_no_memory():
         (proposal(1, 8), "position 1 on path 0 is held up to 2"),
         (proposal(3, 10), "position 3 on path 0 leaves a gap from 2"),
         (proposal(2, 9, 10, 11, 12, 13), "ends at 7, beyond the credit up to 6"),
-        (proposal(2, 100), "token 100 is not in 0 to 99"),
+        (proposal(2, 100), "token 100 is not below 100"),
     ],
 )
 def test_a_violation_is_refused_whole(bad: Proposal, says: str):

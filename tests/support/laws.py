@@ -2,8 +2,8 @@
 
 `pieces` finds, to the last of the 53 bits of a uniform number, where a function of it changes its value. `draw_law` and
 `verdict_law` apply that to `draw` and `verify` themselves, with their random numbers replaced by chosen ones, so the
-probabilities come from the code under test and not from a copy of its formulas. `exact_law` runs a little random program
-(a schedule of drafting and verifying) through every outcome of its choices and adds up the probabilities.
+probabilities come from the code under test and not from a copy of its formulas. `exact_law` runs a little random
+program (a schedule of drafting and verifying) through every outcome of its choices and adds up the probabilities.
 """
 
 from collections.abc import Callable, Hashable, Mapping
