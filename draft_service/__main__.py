@@ -3,31 +3,26 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
-
-import psutil
+from collections.abc import Callable
 
 from draft_service.config import DraftConfig
 from draft_service.drafters.base import Drafter
 from draft_service.drafters.load import make_drafter
 from draft_service.worker import DraftWorker
 from draftwire.config import load_config
-from draftwire.errors import InvalidArgument
 from draftwire.metrics import new_registry, start_metrics_server
-from draftwire.service import run
+from draftwire.service import announce, pin, run
 
 logger = logging.getLogger(__name__)
 
 
-async def serve(
-    config: DraftConfig, stop: asyncio.Event, make_drafter: Callable[[DraftConfig], Drafter] = make_drafter
-) -> int:
+async def serve(config: DraftConfig, stop: asyncio.Event, make: Callable[[DraftConfig], Drafter] = make_drafter) -> int:
     """Run one draft worker until `stop`; 1 if its engine failed."""
     pin(config.cpu_affinity)
     registry = new_registry()
     metrics_port = start_metrics_server(config.host, config.metrics_port, registry)
     failed = asyncio.Event()
-    worker = DraftWorker(config, lambda: make_drafter(config), registry, failed)
+    worker = DraftWorker(config, lambda: make(config), registry, failed)
     stopping, failing = asyncio.create_task(stop.wait()), asyncio.create_task(failed.wait())
     starting = asyncio.create_task(worker.start())
     try:
@@ -37,20 +32,11 @@ async def serve(
             return 0
         starting.result()
         logger.info("ready; metrics on http://%s:%d/metrics", config.host, metrics_port)
+        announce("draft", worker.port, metrics_port)
         await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
     finally:
         await worker.drain()
     return int(failed.is_set())
-
-
-def pin(cores: Sequence[int]) -> None:
-    """Keep the process on these CPU cores, and the threads that it starts from now on. Raises InvalidArgument."""
-    if not cores:
-        return
-    try:
-        psutil.Process().cpu_affinity(list(cores))
-    except (ValueError, OSError) as error:
-        raise InvalidArgument("--cpu-affinity", f"{list(cores)} cannot be used: {error}") from None
 
 
 def main() -> int:

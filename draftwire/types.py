@@ -6,7 +6,7 @@ Position always means the 0-based index in prompt + output. p is the target's di
 import enum
 from dataclasses import dataclass, field
 
-#: The integer weights of a draft distribution sum to exactly this (DESIGN: q is what was drawn from).
+#: The integer weights of a draft distribution sum to exactly this (q is what was drawn from).
 WEIGHT_TOTAL = 1 << 16
 
 #: Most tokens in one proposal message, and so the largest window and number of speculative tokens.

@@ -1,5 +1,7 @@
 """The messages of gateway_service.proto to plain values of gateway.requests and back."""
 
+from collections.abc import Sequence
+
 from draftwire.errors import InvalidArgument
 from draftwire.rpc.convert import check_length, sampling_from_proto
 from draftwire.rpc.convert_verify import (
@@ -71,8 +73,10 @@ def event_to_proto(event: Delta | Done) -> pb.GatewayServiceGenerateStreamRespon
             return pb.GatewayServiceGenerateStreamResponse(done=_done_to_proto(event))
 
 
-def answer_to_proto(deltas: list[Delta], done: Done) -> pb.GatewayServiceGenerateResponse:
-    """The whole answer in one message."""
+def answer_to_proto(events: Sequence[Delta | Done]) -> pb.GatewayServiceGenerateResponse:
+    """All events of one answer in one message."""
+    deltas = [event for event in events if isinstance(event, Delta)]
+    (done,) = (event for event in events if isinstance(event, Done))
     return pb.GatewayServiceGenerateResponse(
         text="".join(delta.text for delta in deltas),
         token_ids=[token_id for delta in deltas for token_id in delta.token_ids],

@@ -39,6 +39,7 @@ class Worker:
     Attributes:
         address: host:port.
         model: what it serves; None before the first successful probe.
+        probed: set once a probe has found it good or bad.
         failed: set when a call failed, so that the worker is probed again.
         problem: why it was not used the last time, for the log.
     """
@@ -48,6 +49,7 @@ class Worker:
     stub: VerifyServiceStub
     health: health_pb2_grpc.HealthStub
     model: ModelInfo | None = None
+    probed: asyncio.Event = field(default_factory=asyncio.Event)
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str = ""
 
@@ -81,14 +83,19 @@ class Pool:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the workers probed meanwhile; close their channels at the end."""
-        tasks = [asyncio.create_task(self._tend(worker)) for worker in self._workers.values()]
         try:
-            yield
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._tend(worker)) for worker in self._workers.values()]
+                yield
+                for task in tasks:
+                    task.cancel()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(worker.channel.close() for worker in self._workers.values()))
+
+    async def settled(self) -> None:
+        """Wait until every worker has been probed once; at most about two PROBE_TIMEOUT."""
+        for worker in self._workers.values():
+            await worker.probed.wait()
 
     @property
     def model(self) -> ModelInfo:
@@ -154,10 +161,12 @@ class Pool:
     def _up(self, worker: Worker, capacity: int) -> None:
         logger.info("verify worker %s is in use", worker.address)
         worker.problem = ""
+        worker.probed.set()
         self._router.up(worker.address, capacity)
         self._changed()
 
     def _down(self, worker: Worker, error: DraftwireError) -> None:
+        worker.probed.set()
         was_usable = worker in self._usable()
         self._router.down(worker.address, self._clock())
         problem = f"{type(error).__name__}: {error}"
@@ -198,6 +207,10 @@ async def _until_unhealthy(worker: Worker) -> None:
 
 
 async def _watch(worker: Worker) -> None:
-    async for update in worker.health.Watch(health_pb2.HealthCheckRequest(service=VERIFY_SERVICE)):
-        if update.status != health_pb2.HealthCheckResponse.SERVING:
-            return
+    call = worker.health.Watch(health_pb2.HealthCheckRequest(service=VERIFY_SERVICE))
+    try:
+        async for update in call:
+            if update.status != health_pb2.HealthCheckResponse.SERVING:
+                return
+    finally:
+        call.cancel()  # a worker that drains waits for open calls, and this is one

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from draftwire.metrics import new_registry, start_metrics_server
 from draftwire.rpc.server import RpcServer
+from draftwire.service import announce
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.gateway_service_pb2_grpc import add_GatewayServiceServicer_to_server
 from gateway.answers import Answers
@@ -28,6 +29,7 @@ async def serve(config: GatewayConfig, stop: asyncio.Event) -> None:
     tokenizer = await asyncio.to_thread(load_tokenizer, config.model)
     async with gateway_server(config, tokenizer, GatewayMetrics(registry)) as port:
         logger.info("gRPC on %s:%d, metrics on http://%s:%d/metrics", config.host, port, config.host, metrics_port)
+        announce("gateway", port, metrics_port)
         await stop.wait()
 
 
@@ -38,11 +40,12 @@ async def gateway_server(config: GatewayConfig, tokenizer: Tokenizer, metrics: G
     server = RpcServer(config.host, config.port)
     servicer = GatewayServicer(Answers(config, tokenizer, pool, metrics), metrics)
     add_GatewayServiceServicer_to_server(servicer, server.server)  # type: ignore[no-untyped-call]
-    async with pool.running():
+    async with pool.running(), asyncio.TaskGroup() as group:
         port = await server.start([GATEWAY_SERVICE])
         await server.set_serving(False)
-        reporter = asyncio.create_task(_report_health(pool, server, metrics))
+        reporter = group.create_task(_report_health(pool, server, metrics))
         try:
+            await pool.settled()  # whoever started us may call as soon as we say that we are ready
             yield port
         finally:
             reporter.cancel()

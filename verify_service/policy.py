@@ -20,6 +20,9 @@ Schedule = Literal["auto", "lockstep", "eager"]
 #: Longest wait of lock step, seconds: it has to end where the draft is slow or gone.
 LOCKSTEP_WAIT = 1.0
 
+#: How long a session waits for a first proposal while nothing is known of the draft, seconds.
+FIRST_WAIT = 0.25
+
 #: After a choice of K = 0, every so many steps one proposal is tested all the same, to see acceptance rise.
 PROBE_EVERY = 32
 
@@ -200,8 +203,10 @@ class Planner:
         most = self._limit if limit is None else min(limit, self._limit)
         if self._schedule == "lockstep":
             return Plan(most, most, LOCKSTEP_WAIT)
-        if self._schedule == "eager" or not self._clock.known or most == 0:
+        if self._schedule == "eager" or most == 0:
             return Plan(most, 0, 0.0)
+        if not self._clock.known:
+            return Plan(most, 1, FIRST_WAIT)
         plan = choose(most, acceptance, self._clock.times(), batch)
         if plan.num_speculative_tokens == 0 and step % PROBE_EVERY == 0:
             return Plan(1, 0, 0.0)

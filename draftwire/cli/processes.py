@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -134,6 +135,12 @@ def command_line(flags: Mapping[str, object]) -> Sequence[str]:
         elif value is not None and value is not False:
             words += [flag, str(value)]
     return words
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def split_cores() -> tuple[list[int], list[int]]:

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from draftwire.cli.processes import ServiceProcess, split_cores
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from draftwire.cli.processes import ServiceProcess, free_port, split_cores
+from draftwire.rpc.client import connect
 
 Progress = Callable[[str], None]
+
+GATEWAY_PORT, VERIFY_PORT, DRAFT_PORT = 50051, 50052, 50053
+
+#: How long the gateway may take to find a verify worker that serves already.
+CONNECT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class StackOptions:
     """What to start; names as the services' flags.
 
     Attributes:
-        ports: False = any free ports instead of the services' own defaults.
+        ports: False = any free ports instead of the usual ones.
         logs: folder for the services' logs; None = a temporary one.
         plain_cores: for comparisons: no draft worker, and the verify worker gets "verify"'s share or "all" cores.
     """
@@ -32,7 +40,7 @@ class StackOptions:
     batch_invariant: bool = False
     max_model_len: int | None = 2048
     max_num_seqs: int = 16
-    gateway_port: int | None = None
+    gateway_port: int = GATEWAY_PORT
     ports: bool = True
     logs: Path | None = None
     plain_cores: Literal["verify", "all"] | None = None
@@ -68,19 +76,19 @@ async def stack(options: StackOptions, progress: Progress = lambda _: None) -> A
 
 
 async def _start(running: Stack, progress: Progress) -> None:
-    """Models load side by side; a caller's side starts once it knows where the other one listens."""
-    if running.draft:
-        progress("loading the draft")
-        await running.draft.start()
-        progress(f"draft worker on {running.draft.address}; loading the target")
-        running.verify.flags = {**running.verify.flags, "drafts": running.draft.address}
-    else:
-        progress("loading the target")
-    await running.verify.start()
-    progress(f"verify worker on {running.verify.address}; starting the gateway")
-    running.gateway.flags = {**running.gateway.flags, "verify": running.verify.address}
-    await running.gateway.start()
-    progress(f"gateway on {running.gateway.address}")
+    """All at once, because loading models takes longest; ready when the gateway can reach the target."""
+
+    async def start(service: ServiceProcess) -> None:
+        await service.start()
+        progress(f"{service.name} on {service.address}")
+
+    progress("loading the models")
+    await asyncio.gather(*map(start, running.services))
+    async with connect(running.gateway.address) as channel, asyncio.timeout(CONNECT_SECONDS):
+        stub = health_pb2_grpc.HealthStub(channel)
+        async for reply in stub.Watch(health_pb2.HealthCheckRequest()):
+            if reply.status == health_pb2.HealthCheckResponse.SERVING:
+                return
 
 
 def _describe(options: StackOptions, logs: Path) -> Stack:
@@ -88,12 +96,14 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
     verify_cores, draft_cores = split_cores()
     if options.plain_cores == "all":
         verify_cores = sorted({*verify_cores, *draft_cores})
-    free = {} if options.ports else {"port": 0, "metrics_port": 0}
+    draft_port, verify_port = (DRAFT_PORT, VERIFY_PORT) if options.ports else (free_port(), free_port())
+    free = {} if options.ports else {"metrics_port": 0}
     common = {"dtype": options.dtype, "max_model_len": options.max_model_len, "max_num_seqs": options.max_num_seqs}
     draft = ServiceProcess(
         "draft worker",
         "draft_service",
         {
+            "port": draft_port,
             "draft": options.draft,
             "drafter": options.drafter,
             "cpu_affinity": draft_cores,
@@ -108,6 +118,8 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
         "verify worker",
         "verify_service",
         {
+            "port": verify_port,
+            "drafts": None if options.plain_cores else f"127.0.0.1:{draft_port}",
             "target": options.target,
             "num_speculative_tokens": options.num_speculative_tokens,
             "schedule": options.schedule,
@@ -118,9 +130,16 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
         },
         logs / "verify.log",
     )
-    gateway_port = {} if options.gateway_port is None else {"port": options.gateway_port}
     gateway = ServiceProcess(
-        "gateway", "gateway", {"model": options.target, **free, **gateway_port}, logs / "gateway.log"
+        "gateway",
+        "gateway",
+        {
+            "port": options.gateway_port if options.ports else 0,
+            "verify": f"127.0.0.1:{verify_port}",
+            "model": options.target,
+            **free,
+        },
+        logs / "gateway.log",
     )
     return Stack(gateway, verify, None if options.plain_cores else draft)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from rich.console import Console
 
 from draftwire.cli.processes import ServiceProcess
-from draftwire.cli.stack import Stack, StackOptions, stack, until_one_ends
+from draftwire.cli.stack import GATEWAY_PORT, Stack, StackOptions, stack, until_one_ends
 from draftwire.errors import DraftwireError
 
 
@@ -25,7 +25,7 @@ class Up(BaseModel):
     batch_invariant: bool = Field(False, description="keep a row's logits bit-identical whatever shares its batch")
     max_model_len: int = Field(2048, ge=2, description="longest prompt + output, tokens")
     max_num_seqs: int = Field(16, ge=1, le=1024, description="sessions at once")
-    port: int = Field(50051, ge=0, le=65535, description="gateway's gRPC port; 0 = any free one for every service")
+    port: int = Field(GATEWAY_PORT, ge=0, le=65535, description="gateway's gRPC port; 0 = any free ones for all")
     log_dir: Path = Field(Path("draftwire-logs"), description="folder of the services' logs")
 
     def cli_cmd(self) -> None:
@@ -43,7 +43,7 @@ class Up(BaseModel):
             asyncio.get_running_loop().add_signal_handler(number, this.cancel)
         options = StackOptions(
             **self.model_dump(exclude={"port", "log_dir"}),
-            gateway_port=self.port or None,
+            gateway_port=self.port,
             ports=self.port != 0,
             logs=self.log_dir,
         )

@@ -58,11 +58,13 @@ def exponential(key: int | Tensor, token_ids: Tensor) -> Tensor:
     `key` is a `coupled_key`, or an int64 tensor of them that broadcasts against token_ids. u is an odd multiple of
     2**-53, so strictly inside (0, 1): fp32 would round some to 1 and make infinite noise.
     """
-    bits = _mix_in_place(token_ids ^ key)
+    bits = token_ids ^ key
+    scratch = torch.empty_like(bits)  # memory is what costs time at a whole vocabulary, so there are two buffers only
+    _mix_in_place(bits, scratch)
     bits >>= 11
     bits &= (1 << 53) - 1
     bits |= 1
-    return bits.double().mul_(2.0**-53).log_().neg_()
+    return scratch.view(torch.float64).copy_(bits).mul_(2.0**-53).log_().neg_()
 
 
 def _key(seed: int, choice: int, position: int, purpose: Purpose, salt: int) -> int:
@@ -82,15 +84,18 @@ def _mix(x: int) -> int:
     return x ^ x >> 31
 
 
-def _mix_in_place(x: Tensor) -> Tensor:
-    """`_mix` on int64, whose products wrap; its right shift copies the sign, which the masks remove."""
+def _mix_in_place(x: Tensor, scratch: Tensor) -> None:
+    """`_mix` on int64, whose products wrap; its right shift copies the sign, which a mask removes."""
     x += _signed(_GAMMA)
-    x ^= (x >> 30).bitwise_and_((1 << 34) - 1)
+    _xor_shifted(x, 30, scratch)
     x *= _signed(_MIX_A)
-    x ^= (x >> 27).bitwise_and_((1 << 37) - 1)
+    _xor_shifted(x, 27, scratch)
     x *= _signed(_MIX_B)
-    x ^= (x >> 31).bitwise_and_((1 << 33) - 1)
-    return x
+    _xor_shifted(x, 31, scratch)
+
+
+def _xor_shifted(x: Tensor, shift: int, scratch: Tensor) -> None:
+    x ^= torch.bitwise_right_shift(x, shift, out=scratch).bitwise_and_((1 << 64 - shift) - 1)
 
 
 def _signed(x: int) -> int:

@@ -77,7 +77,6 @@ async def test_slow_reader():
         while taken != before:  # until the gateway takes nothing more from the worker for half a second
             await asyncio.sleep(0.5)
             taken, before = gateway.metric(NAME + "inter_token_latency_seconds_count"), taken
-        print(taken)
         assert 0 < taken < tokens / 2
         text, token_ids, done = await read_all(call)
     assert len(first.delta.token_ids) + len(token_ids) == tokens == done.usage.completion_tokens

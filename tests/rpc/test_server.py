@@ -11,6 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from draftwire.errors import InvalidArgument, Unavailable
+from draftwire.rpc import client as client_module
+from draftwire.rpc import server as server_module
 from draftwire.rpc.client import connect, wait_ready
 from draftwire.rpc.limits import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES
 from draftwire.rpc.server import RpcServer
@@ -210,30 +212,57 @@ async def test_the_cleanup_of_an_ended_call_runs_at_once(how: str) -> None:
     await server.drain(0)
 
 
-async def test_a_silent_connection_is_given_up_after_seven_seconds() -> None:
-    """A peer whose machine vanished answers no ping: the call fails within keepalive time + timeout, not after hours."""
+@pytest.fixture
+def keepalive_five_times_faster(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Both ends ping after 1 s and wait 0.4 s for an answer; returns the factor. (gRPC pings once a second at most.)"""
+    names = ("keepalive_time_ms", "keepalive_timeout_ms", "ping_timeout_ms", "min_ping_interval_without_data_ms")
+    for module in (server_module, client_module):
+        options = [(name, value // 5 if name.endswith(names) else value) for name, value in module._OPTIONS]
+        monkeypatch.setattr(module, "_OPTIONS", options)
+    return 0.2
+
+
+async def test_a_silent_connection_is_given_up(keepalive_five_times_faster: float) -> None:
+    """A peer whose machine vanished answers no ping: the call fails after keepalive time + timeout, not after hours."""
     server, servicer, port = await start()
     vanished = asyncio.Event()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
-            if vanished.is_set():
-                await asyncio.Event().wait()
-            writer.write(data)
+            if not vanished.is_set():
+                writer.write(data)
+        if not vanished.is_set():
+            writer.close()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_server = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.gather(forward(reader, to_server[1]), forward(to_server[0], writer))
 
     network = await asyncio.start_server(connected, "127.0.0.1", 0)
+    limit = keepalive_five_times_faster * (KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS) / 1000
     async with connect(f"127.0.0.1:{network.sockets[0].getsockname()[1]}") as channel:
-        call = asyncio.ensure_future(
-            draft_service_pb2_grpc.DraftServiceStub(channel).GetModel(pb.DraftServiceGetModelRequest())
-        )
+        stub = draft_service_pb2_grpc.DraftServiceStub(channel)
+        call = asyncio.ensure_future(stub.GetModel(pb.DraftServiceGetModelRequest()))
         await asyncio.wait_for(servicer.entered.wait(), 5)
         vanished.set()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(call, (KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS) / 1000 + 3)
+            await asyncio.wait_for(call, limit + 2)
         assert isinstance(error_of(caught.value), Unavailable)
     network.close()
+    await server.drain(0)
+
+
+@pytest.mark.usefixtures("keepalive_five_times_faster")
+async def test_pings_on_an_idle_stream_are_no_abuse() -> None:
+    """A stream with nothing to say outlives six keepalive pings; a server that minds them ends it at the fourth."""
+    server, _, port = await start()
+    async with connect(f"127.0.0.1:{port}") as channel:
+        call = draft_service_pb2_grpc.DraftServiceStub(channel).Speculate()
+        await call.write(pb.SpeculateRequest())
+        await call.read()
+        ended = asyncio.ensure_future(call.read())
+        done, _ = await asyncio.wait({ended}, timeout=6.5)
+        assert not done
+        call.cancel()
+        await asyncio.wait({ended})
     await server.drain(0)

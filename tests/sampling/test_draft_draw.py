@@ -121,6 +121,15 @@ def test_rows_do_not_depend_on_the_batch():
     assert draw(logits.flip(0), keys[::-1]) == alone[::-1]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_draws_the_cpus_tokens():
+    """The same logits and keys on the two devices; float32 sums may move a weight by one."""
+    keys = [replace(key, position=i) for i in range(20) for key in (GREEDY, COUPLED, KEY)]
+    logits = torch.randn(60, 701, generator=torch.Generator().manual_seed(6)) * 3
+    here, there = draw(logits, keys), draw(logits.cuda(), keys)
+    assert [proposal.token for proposal in here] == [proposal.token for proposal in there]
+
+
 def test_nothing_to_draw():
     """An empty batch is no error."""
     assert draw(torch.empty(0, 5), []) == []

@@ -126,6 +126,13 @@ def test_verdicts_do_not_depend_on_the_batch(vocab):
     assert {verdict.accepted for verdict in alone} >= {0, 1, 4}  # so the batch is not all of one kind
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_cpus_verdicts():
+    """The same logits, proposals and keys on the two devices."""
+    logits, batch = drafted_batch(513)
+    assert verify(torch.cat(logits).cuda(), batch) == verify(torch.cat(logits), batch)
+
+
 def test_verdict_counts():
     """tested runs up to and including the first rejection; an accepted late-bound proposal leaves no free draw.
 

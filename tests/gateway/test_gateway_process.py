@@ -1,0 +1,90 @@
+"""The gateway as a process: flags, the log line with its ports, metrics over HTTP, and a clean end on SIGTERM."""
+
+import asyncio
+import re
+import signal
+import sys
+
+import pytest
+from support.fake_verify import FakeVerify, serve_fake
+from support.gateway import request
+
+from draftwire.rpc.client import connect
+from draftwire.v1.gateway_service_pb2_grpc import GatewayServiceStub
+
+READY = re.compile(r"gRPC on 127\.0\.0\.1:(\d+), metrics on http://127\.0\.0\.1:(\d+)/metrics")
+SCRIPT = list(b"from another process")
+
+
+async def start(*flags: str) -> asyncio.subprocess.Process:
+    """`python -m gateway` on the fake model and free ports."""
+    fixed = ("--model", "fake:vocab_size=512", "--port", "0", "--metrics-port", "0")
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", *fixed, *flags, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def get(port: int, path: str) -> str:
+    """The body of a plain HTTP answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    body = (await reader.read()).decode()
+    writer.close()
+    return body
+
+
+@pytest.mark.e2e
+async def test_a_gateway_process():
+    """It answers, counts, and drains on SIGTERM with exit code 0 while a call is running: the call ends well."""
+    fake = FakeVerify(SCRIPT, hold_at=9, hold_only="last")
+    async with serve_fake(fake) as worker:
+        process = await start("--verify", worker.address)
+        assert process.stderr is not None
+        seen = ""
+        while (ready := READY.search(seen)) is None:
+            line = await process.stderr.readline()
+            assert line, f"the gateway ended: {seen}"
+            seen += line.decode()
+        log = asyncio.create_task(process.stderr.read())  # a full pipe would block it
+        port, metrics_port = map(int, ready.groups())
+        async with connect(f"127.0.0.1:{port}") as channel:
+            stub = GatewayServiceStub(channel)
+            answer = await _until_answered(stub)
+            assert answer.text == "from another process"
+            assert 'draftwire_gateway_requests_total{outcome="length"} 1.0' in await get(metrics_port, "/metrics")
+            call = asyncio.ensure_future(stub.Generate(request(request_id="last")))
+            await fake.holding.wait()
+            process.send_signal(signal.SIGTERM)
+            fake.gate.set()
+            assert (await call).text == "from another process"
+        assert await process.wait() == 0
+        assert "Traceback" not in (await log).decode()
+
+
+async def _until_answered(stub):
+    """The first answer; until the gateway has found its worker it says UNAVAILABLE."""
+    while True:
+        try:
+            return await stub.Generate(request(), wait_for_ready=True)
+        except Exception as error:
+            assert "no verify worker" in str(error)  # noqa: PT017
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), "--verify"),
+        (("--verify", "nowhere"), "--verify"),
+        (("--verify", "localhost:1", "--max-concurrent-requests", "0"), "--max-concurrent-requests"),
+        (("--verify", "localhost:1", "--model", "/no/such/folder"), "/no/such/folder"),
+    ],
+)
+async def test_bad_flags(flags, expected):
+    """The process ends at once with a line that names the flag or the model."""
+    process = await start(*flags)
+    _, log = await process.communicate()
+    assert process.returncode in {1, 2}
+    last = log.decode().strip().splitlines()[-1]
+    assert "error" in last
+    assert expected in last
