@@ -6,7 +6,7 @@ waits for a verdict: a session drafts on until its window is full. One that brea
 """
 
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -102,9 +102,9 @@ class DraftLoop:
     def step(self, now: float) -> float | None:
         """One engine step over all sessions; None once every window is full."""
         self._flush()  # what `receive` had to say does not wait for a forward
-        if self._idle_since is not None and self._sessions:
+        if self._idle_since is not None:
             self._metrics.starved_seconds.inc(now - self._idle_since)
-        self._idle_since = None
+            self._idle_since = None
         started = self._clock()
         try:
             drafts = self._drafter.step(list(self._sessions.items()))
@@ -112,7 +112,7 @@ class DraftLoop:
             self._fail(error)
             raise
         if drafts is None:
-            self._idle_since = now
+            self._idle_since = now if self._sessions else None
             return None
         self._measure(drafts, self._clock() - started)
         for drafted in drafts:
@@ -121,7 +121,12 @@ class DraftLoop:
         return 0.0
 
     def _measure(self, drafts: Sequence[Drafted], seconds: float) -> None:
-        if drafts and all(drafted.source == "ngram" for drafted in drafts):
+        tokens: Counter[str] = Counter()
+        for drafted in drafts:
+            tokens[drafted.source] += len(drafted.tokens)
+        for source, count in tokens.items():
+            self._metrics.proposed_tokens.labels(source).inc(count)
+        if tokens.keys() == {"ngram"}:
             return  # a lookup, not an engine step
         self._step_seconds.append(seconds)
         self._metrics.step_seconds.observe(seconds)
@@ -173,7 +178,6 @@ class DraftLoop:
             outgoing.opened.append(Opened(drafted.key[1]))
         if drafted.tokens:
             outgoing.proposals.append(session.draft(drafted.tokens))
-            self._metrics.proposed_tokens.labels(drafted.source).inc(len(drafted.tokens))
 
     def _end(self, key: Key, reason: EndReason, detail: str) -> None:
         """Give a session up and say so."""

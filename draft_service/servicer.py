@@ -80,7 +80,7 @@ class DraftServicer(DraftServiceServicer):
         self._load_timer: asyncio.TimerHandle | None = None
         self._draining = False
         self._idle = asyncio.Event()
-        metrics.watch_inbox(lambda: sum(stream.backlog.messages for stream in self._streams.values()))
+        metrics.watch_inbox(lambda: sum(stream.backlog.messages for stream in list(self._streams.values())))
 
     async def GetModel(
         self, request: pb.DraftServiceGetModelRequest, context: GetModelContext

@@ -49,7 +49,7 @@ class DraftWorker:
         self.port = 0
         self._make_drafter = make_drafter
         self._metrics = Metrics(registry)
-        self._failed = failed
+        self.failed = failed
         self._loop = asyncio.get_running_loop()
         self._loaded: asyncio.Future[Drafter] = self._loop.create_future()
         self._thread: EngineThread[Event] = EngineThread(
@@ -86,7 +86,7 @@ class DraftWorker:
         """
         if self._servicer:
             await self._server.set_serving(False)
-            await self._servicer.drain(0.0 if self._failed.is_set() else self.config.shutdown_grace)
+            await self._servicer.drain(0.0 if self.failed.is_set() else self.config.shutdown_grace)
             await self._server.drain(LAST_WORDS_SECONDS)
             await asyncio.to_thread(self._thread.stop)
 
@@ -111,4 +111,4 @@ class DraftWorker:
     def _fail(self, error: Exception) -> None:
         if not self._loaded.done():
             self._loaded.set_exception(error)
-        self._failed.set()
+        self.failed.set()

@@ -83,13 +83,13 @@ class Pool:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the workers probed meanwhile; close their channels at the end."""
+        tasks = [asyncio.create_task(self._tend(worker)) for worker in self._workers.values()]
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._tend(worker)) for worker in self._workers.values()]
-                yield
-                for task in tasks:
-                    task.cancel()
+            yield
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await asyncio.gather(*(worker.channel.close() for worker in self._workers.values()))
 
     async def settled(self) -> None:
@@ -139,6 +139,9 @@ class Pool:
                 self._down(worker, error_of(error))
             except DraftwireError as error:
                 self._down(worker, error)
+            except Exception as error:
+                logger.exception("probing verify worker %s failed", worker.address)
+                self._down(worker, Unavailable(f"the probe failed: {error!r}"))
             await asyncio.sleep(max(0.0, self._router.due(worker.address) - self._clock()))
 
     async def _probe(self, worker: Worker) -> int:
@@ -210,7 +213,6 @@ async def _watch(worker: Worker) -> None:
     call = worker.health.Watch(health_pb2.HealthCheckRequest(service=VERIFY_SERVICE))
     try:
         async for update in call:
-            if update.status != health_pb2.HealthCheckResponse.SERVING:
-                return
+            pass
     finally:
         call.cancel()  # a worker that drains waits for open calls, and this is one

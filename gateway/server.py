@@ -40,10 +40,10 @@ async def gateway_server(config: GatewayConfig, tokenizer: Tokenizer, metrics: G
     server = RpcServer(config.host, config.port)
     servicer = GatewayServicer(Answers(config, tokenizer, pool, metrics), metrics)
     add_GatewayServiceServicer_to_server(servicer, server.server)  # type: ignore[no-untyped-call]
-    async with pool.running(), asyncio.TaskGroup() as group:
+    async with pool.running():
         port = await server.start([GATEWAY_SERVICE])
         await server.set_serving(False)
-        reporter = group.create_task(_report_health(pool, server, metrics))
+        reporter = asyncio.create_task(_report_health(pool, server, metrics))
         try:
             await pool.settled()  # whoever started us may call as soon as we say that we are ready
             yield port

@@ -185,6 +185,9 @@ def test_metrics_count_by_source() -> None:
     hand.say(1, opening([1, 2, 3, 50, 60, 1, 2, 3], 2), opening([7], 1, session_id=2))
     hand.rest()
     hand.loop.step(2.5)
+    hand.say(1, Close(1), Close(2))
+    hand.loop.step(2.5)
+    hand.loop.step(9.0)  # without sessions nobody starves
     value = hand.registry.get_sample_value
     assert value("draftwire_draft_proposed_tokens_total", {"source": "ngram"}) == 2
     assert value("draftwire_draft_proposed_tokens_total", {"source": "model"}) == 1

@@ -5,12 +5,16 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from draft_client import HELLO, TARGET, Client, draft_worker
+from draft_client import HELLO, PATIENCE, TARGET, Client, draft_worker
 from draft_harness import ngram_info, opening
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from torch import Tensor
 
+from draft_service.drafters.model import ModelDrafter
 from draft_service.drafters.ngram import NgramDrafter
 from draft_service.worker import SERVICE_NAME
+from draftwire.engine.fake import FakeEngine
+from draftwire.errors import EngineError
 from draftwire.fake_model import FakeModel
 from draftwire.session import Close, Commit
 from draftwire.types import EndReason
@@ -177,6 +181,35 @@ async def test_drain_waits_for_the_sessions() -> None:
         await client.say(Close(1))
         assert await client.status() is grpc.StatusCode.UNAVAILABLE
         await asyncio.wait_for(draining, 10)
+
+
+async def test_a_drain_does_not_wait_for_ever() -> None:
+    """A session that is never closed delays the end by the grace, no longer; its stream is UNAVAILABLE."""
+    async with draft_worker(shutdown_grace=0.05) as running:
+        client = await running.stream()
+        await client.say(opening([7], 1))
+        await client.tokens(1, path=0, position=1, count=1)
+        running.drain()
+        assert await client.status() is grpc.StatusCode.UNAVAILABLE
+        assert client.drained
+
+
+async def test_an_engine_failure_is_said_and_ends_the_worker() -> None:
+    """Every session hears that the engine failed, and the process is told to end without waiting for the grace."""
+
+    class Broken(FakeEngine):
+        def forward(self, chunks: object) -> Tensor:
+            raise EngineError("the device is gone")
+
+    drafter = ModelDrafter(Broken(FakeModel(), num_slots=2))
+    async with draft_worker(make_drafter=lambda: drafter, shutdown_grace=300) as running:
+        client = await running.stream()
+        await client.say(opening([7], 1))
+        await client.until(lambda: 1 in client.ended)
+        assert client.ended[1].reason is EndReason.INTERNAL
+        await asyncio.wait_for(running.worker.failed.wait(), PATIENCE)
+        running.drain()
+        assert await client.status() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_model_and_health() -> None:

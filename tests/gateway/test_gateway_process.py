@@ -49,8 +49,9 @@ async def test_a_gateway_process():
         port, metrics_port = map(int, ready.groups())
         async with connect(f"127.0.0.1:{port}") as channel:
             stub = GatewayServiceStub(channel)
-            answer = await _until_answered(stub)
+            answer = await stub.Generate(request())  # it said that it is ready
             assert answer.text == "from another process"
+            assert answer.done.model == "fake"
             assert 'draftwire_gateway_requests_total{outcome="length"} 1.0' in await get(metrics_port, "/metrics")
             call = asyncio.ensure_future(stub.Generate(request(request_id="last")))
             await fake.holding.wait()
@@ -61,13 +62,15 @@ async def test_a_gateway_process():
         assert "Traceback" not in (await log).decode()
 
 
-async def _until_answered(stub):
-    """The first answer; until the gateway has found its worker it says UNAVAILABLE."""
-    while True:
-        try:
-            return await stub.Generate(request(), wait_for_ready=True)
-        except Exception as error:
-            assert "no verify worker" in str(error)  # noqa: PT017
+@pytest.mark.e2e
+async def test_a_taken_port():
+    """A port that somebody has ends the process with a line that says so."""
+    async with serve_fake(FakeVerify(SCRIPT)) as worker:
+        process = await start("--verify", worker.address, "--port", worker.address.rpartition(":")[2])
+        _, log = await process.communicate()
+    assert process.returncode == 1
+    assert "error: --port" in log.decode()
+    assert "Traceback" not in log.decode()
 
 
 @pytest.mark.e2e

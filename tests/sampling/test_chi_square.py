@@ -36,7 +36,7 @@ DRAFT = ToyChain(
     eos=EOS,
 )
 LENGTH = 4
-SESSIONS = 6000
+SESSIONS = 4000
 PLAIN = SamplingParams()
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwire.errors import EngineError
@@ -52,6 +52,7 @@ ROWS = st.integers(1, 12).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_mixed_rows_match_the_plain_version(rows):
     """Any mix of parameters in one batch, ties included: the same support and the same numbers."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -19,6 +19,7 @@ GREEDY = replace(KEY, sampling=SamplingParams(temperature=0.0))
 COUPLED = replace(KEY, mode=VerificationMode.COUPLED)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=MAX_SUPPORT).filter(lambda probs: max(probs) > 1e-6))
 def test_weights_are_integers_of_the_right_sum(probs):
     """Whatever the probabilities: weights sum to exactly 2**16, what is dropped is below 2**-16, errors are small."""
@@ -32,6 +33,7 @@ def test_weights_are_integers_of_the_right_sum(probs):
     assert (weights / WEIGHT_TOTAL - shares).abs().max() <= (len(shares) + 2) / WEIGHT_TOTAL
 
 
+@settings(deadline=None)
 @given(st.integers(2, 300), st.floats(0.01, 20), st.integers(0, 2**32))
 def test_supports_are_valid(vocab, spread, seed):
     """Ids are distinct and in range, weights >= 1 sum to 2**16, at most 64 entries, and the token is among the ids."""

@@ -81,7 +81,7 @@ def sessions(draw_value):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(sessions(), min_size=1, max_size=5), st.integers(0, 2**32))
 def test_verify_matches_the_plain_version(batch, seed):
     """Random batches of greedy, sampled and coupled sessions, late-bound or not: the same verdicts."""
