@@ -27,6 +27,9 @@ SERVICE_NAME = draft_service_pb2.DESCRIPTOR.services_by_name["DraftService"].ful
 #: How long calls may take to end once their streams were told to.
 LAST_WORDS_SECONDS = 1.0
 
+#: How long the engine's thread may take to end its step.
+THREAD_SECONDS = 10.0
+
 
 class DraftWorker:
     """Start it, use `port`, drain it.
@@ -82,21 +85,25 @@ class DraftWorker:
     async def drain(self) -> None:
         """NOT_SERVING, ask the verify workers to go, wait for it within --shutdown-grace, stop.
 
-        Before the draft is loaded there is nothing to wait for: the engine's thread is a daemon.
+        Before the draft is loaded there is nothing to wait for: the engine's thread ends once it is loaded.
         """
         if self._servicer:
             await self._server.set_serving(False)
             await self._servicer.drain(0.0 if self.failed.is_set() else self.config.shutdown_grace)
             await self._server.drain(LAST_WORDS_SECONDS)
-            await asyncio.to_thread(self._thread.stop)
+        await asyncio.to_thread(self._thread.stop, THREAD_SECONDS if self._servicer else 0.0)
 
     def _make_loop(self) -> DraftLoop:
         """On the engine's thread."""
         drafter = self._make_drafter()
-        self._loop.call_soon_threadsafe(self._loaded.set_result, drafter)
+        self._loop.call_soon_threadsafe(self._start_serving, drafter)
         return DraftLoop(
             drafter, self._emit, metrics=self._metrics, max_sessions_per_stream=self.config.stream_sessions
         )
+
+    def _start_serving(self, drafter: Drafter) -> None:
+        if not self._loaded.done():  # nobody waits any more if the worker was told to stop meanwhile
+            self._loaded.set_result(drafter)
 
     def _emit(self, steps: Mapping[int, DrafterStep], load: Load) -> None:
         self._loop.call_soon_threadsafe(self._deliver, steps, load)

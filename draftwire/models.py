@@ -40,7 +40,7 @@ def target_folder() -> Path:
 
 
 def target_path() -> Path:
-    """The embedded target's folder; converts it first (half a minute, once) in a process of its own, which alone loads torch.
+    """The embedded target's folder; if need be converts it first, half a minute, in a process that alone loads torch.
 
     Raises ModelError if it cannot be converted; the text says what to do.
     """

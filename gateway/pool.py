@@ -213,6 +213,7 @@ async def _watch(worker: Worker) -> None:
     call = worker.health.Watch(health_pb2.HealthCheckRequest(service=VERIFY_SERVICE))
     try:
         async for update in call:
-            pass
+            if update.status != health_pb2.HealthCheckResponse.SERVING:
+                return
     finally:
         call.cancel()  # a worker that drains waits for open calls, and this is one

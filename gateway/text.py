@@ -61,11 +61,11 @@ class Detokenizer:
     def _advance(self, text: str) -> str:
         piece = self._window[self._pending :]
         said = self._decode(piece)
-        if said or len(self._window) >= MAX_PENDING:  # an empty piece is no context: keep the one before it
+        if said or len(self._window) >= MAX_PENDING:
             self._window, self._said = piece, said
+        else:
+            self._said += text  # a piece without text is no context: keep the one before it
         self._pending = len(self._window)
-        if self._window is not piece:
-            self._said += text
         return text
 
     def _give_up(self, text: str) -> str:

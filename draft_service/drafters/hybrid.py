@@ -12,8 +12,9 @@ from draft_service.drafters.ngram import NgramDrafter
 from draft_service.session import Session
 from draftwire.types import ModelInfo
 
-#: Shorter n-grams than this repeat by chance, and the model guesses better.
-SIZES = (3,)
+#: Longest first. Where 3 tokens match, the next one of greedy text is foretold in .83 of cases, and in .85 if a match
+#: of 6 goes first; where only 2 match in .40, no more often than by a small model.
+SIZES = (6, 3)
 
 
 class HybridDrafter:

@@ -34,3 +34,7 @@ class Draftwire(BaseSettings):
 def main() -> None:
     """The process."""
     CliApp.run(Draftwire, cli_args=sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

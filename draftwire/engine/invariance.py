@@ -1,8 +1,9 @@
 """Batch-invariant mode: which row counts this machine's kernels treat alike, and the check that it all holds.
 
-A matrix library picks its kernel by the number of rows, and another kernel adds in another order: one row alone and the same
-row among six differ in the last bits. But there are counts that share one kernel (in FBGEMM the multiples of 6, say), so
-`find_row_multiple` tries them on the model's own layers, and `check_engine` compares whole forwards bit by bit.
+A matrix library picks its kernel by the number of rows, and another kernel adds in another order: one row alone and
+the same row among six differ in the last bits. But there are counts that share one kernel (in FBGEMM the multiples of
+6, say), so `find_row_multiple` tries them on the model's own layers, and `check_engine` compares whole forwards bit
+by bit.
 """
 
 import random
@@ -44,14 +45,14 @@ def find_row_multiple(model: Any) -> int:
 def _keeps_bits(layer: nn.Module, rows: Tensor, multiple: int) -> bool:
     """Whether a batch of several multiples gives each of its rows the bits that it has in a batch of one multiple."""
     largest = MAX_ROWS // multiple
-    alone = torch.cat([layer(part[None]) for part in rows[: largest * multiple].split(multiple)], dim=1)
+    alone = torch.cat([layer(part[None]) for part in torch.split(rows[: largest * multiple], multiple)], dim=1)
     counts = sorted({*range(2, 13), largest // 2, largest - 1, largest})  # small batches are the common ones
     ends = [count * multiple for count in counts if count <= largest]
     return all(torch.equal(layer(rows[None, :end]), alone[:, :end]) for end in ends)
 
 
 def check_engine(engine: Engine, *, length: int = 24, rounds: int = 4) -> None:
-    """Run the same sequences in random pieces, in random company; raise ModelError unless all logits are the same bits."""
+    """Run sequences in random pieces and company; raise ModelError unless their logits are always the same bits."""
     generator = random.Random(0)
     count = min(3, engine.num_slots)
     length = min(length, engine.info.max_model_len, engine.max_batched_tokens // count)
@@ -82,7 +83,7 @@ def _logits_in_pieces(
             tokens = sequences[i][done[i] : done[i] + generator.randint(1, largest)]
             chunks.append(Chunk(slots[i], done[i], tokens, len(tokens)))
         logits = engine.forward(chunks)
-        for i, part in zip(chosen, logits.split([len(chunk.token_ids) for chunk in chunks]), strict=True):
+        for i, part in zip(chosen, torch.split(logits, [len(chunk.token_ids) for chunk in chunks]), strict=True):
             rows[i].append(part)
             done[i] += len(part)
     return torch.cat([part for parts in rows for part in parts])

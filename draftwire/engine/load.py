@@ -117,7 +117,9 @@ def _load(model: str, source: str, dtype: torch.dtype, device: torch.device) -> 
     head_vocab = None
     if draft:
         if draft["vocab_fingerprint"] != fingerprint:
-            raise ModelError(f"{model}: its base model {draft['base_model']} has another vocabulary than it was made for")
+            raise ModelError(
+                f"{model}: its base model {draft['base_model']} has another vocabulary than it was made for"
+            )
         head_vocab = trimmed.fit(module, source).to(device)
     info = ModelInfo(
         name=Path(model).name,
@@ -133,8 +135,14 @@ def _load(model: str, source: str, dtype: torch.dtype, device: torch.device) -> 
 
 def _not_loaded(model: str, source: str, error: Exception) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    where = f"the folder {source}" if Path(source).is_dir() else f"{source!r} as a local folder (there is none) and as a hub id"
-    return f"{model}: cannot be loaded. Tried {where}: {reason}. Name a folder in transformers' format, or embedded-target"
+    where = (
+        f"the folder {source}"
+        if Path(source).is_dir()
+        else f"{source!r} as a local folder (there is none) and as a hub id"
+    )
+    return (
+        f"{model}: cannot be loaded. Tried {where}: {reason}. Name a folder in transformers' format, or embedded-target"
+    )
 
 
 def _eos_token_ids(module: Any) -> tuple[int, ...]:

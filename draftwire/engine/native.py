@@ -1,8 +1,9 @@
 """The native engine: any allowlisted transformers model, one ragged forward over KV slots of our own.
 
-A forward lays all chunks end to end and runs the model's own code once; `draftwire.engine.attention` keeps the chunks apart.
-In batch-invariant mode every row attends alone and every linear layer sees a multiple of `row_multiple` rows, so that a
-row's logits are the same bits whatever shares its forward (`draftwire.engine.invariance` finds the multiple).
+A forward lays all chunks end to end and runs the model's own code once; `draftwire.engine.attention` keeps the chunks
+apart. In batch-invariant mode every row attends alone and every linear layer sees a multiple of `row_multiple` rows,
+so that a row's logits are the same bits whatever shares its forward (`draftwire.engine.invariance` finds the
+multiple).
 """
 
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ class NativeEngine:
         self._model = model
         self._row_multiple = row_multiple
         self._head_vocab = head_vocab
+        self._head_rows = info.vocab_size if head_vocab is None else len(head_vocab)
         self._dtype, self._device = model.dtype, model.device
         self._slots = SlotTable(num_slots)
         self._cache = KVCache(
@@ -74,19 +76,19 @@ class NativeEngine:
         """Give a slot back."""
         self._slots.release(slot)
 
-    @torch.inference_mode()
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Logits [sum of num_logits, V], float32 (see base.py). A breach of the contract raises EngineError, too."""
         self._check(chunks)
         try:
-            logits = self._run(chunks)
+            with torch.inference_mode():
+                rows = self._run(chunks)
         except RuntimeError as error:
             for chunk in chunks:
                 self._slots.truncate(chunk.slot, 0)  # nobody may reuse what a failed forward left
             raise EngineError(f"the forward pass failed: {error}") from error
         for chunk in chunks:
             self._slots.write(chunk.slot, chunk.start, chunk.token_ids)
-        return logits
+        return self._over_vocabulary(rows)  # an ordinary tensor, which the caller may change
 
     def _check(self, chunks: Sequence[Chunk]) -> None:
         if sum(len(chunk.token_ids) for chunk in chunks) > self.max_batched_tokens:
@@ -112,7 +114,7 @@ class NativeEngine:
             return f"a token id is outside 0..{self.info.vocab_size - 1}"
         return None
 
-    def _run(self, chunks: Sequence[Chunk]) -> Tensor:
+    def _run(self, chunks: Sequence[Chunk]) -> Tensor:  # [sum of num_logits, rows of the head]
         ids, positions, cache_rows, logit_rows = _flatten(chunks, self.info.max_model_len)
         wanted = len(logit_rows)
         if self._row_multiple:
@@ -128,9 +130,10 @@ class NativeEngine:
         }
         if not wanted:
             self._model.base_model(**inputs)
-            return torch.empty(0, self.info.vocab_size, device=self._device)
+            return torch.empty(0, self._head_rows, device=self._device)
         output = self._model(**inputs, logits_to_keep=self._tensor(logit_rows))
-        return self._over_vocabulary(output.logits[0, :wanted])
+        logits: Tensor = output.logits[0, :wanted]
+        return logits
 
     def _spans(self, chunks: Sequence[Chunk]) -> list[Span]:
         """How the rows attend: a chunk at once, or row by row in batch-invariant mode."""
@@ -148,9 +151,9 @@ class NativeEngine:
         return spans
 
     def _over_vocabulary(self, logits: Tensor) -> Tensor:
-        """The head's rows as float32 over 0..V-1."""
+        """A float32 copy over 0..V-1 of what the head gave."""
         if self._head_vocab is None:
-            return logits[:, : self.info.vocab_size].float()
+            return logits[:, : self.info.vocab_size].to(torch.float32, copy=True)
         full = torch.full((len(logits), self.info.vocab_size), -torch.inf, device=self._device)
         full[:, self._head_vocab] = logits.float()
         return full

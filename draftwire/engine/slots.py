@@ -1,7 +1,7 @@
 """Which sequence each KV slot holds, and which slot a new sequence should take. Pure bookkeeping: no tensors here.
 
-A released slot keeps its tokens until somebody needs it, so a later sequence with the same beginning (a system prompt, the
-earlier turns of a chat, the same request after a failover) skips the prefill of what they share.
+A released slot keeps its tokens until somebody needs it, so a later sequence with the same beginning (a system
+prompt, the earlier turns of a chat, the same request after a failover) skips the prefill of what they share.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a sequence goes: token_ids[:cached] are valid in `slot` once they are copied from `copy_from` (None: are there)."""
+    """Where a sequence goes: `slot` holds token_ids[:cached], once they are copied there if copy_from is not None."""
 
     slot: int
     cached: int

@@ -25,7 +25,7 @@ _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def check_supported(config: Any) -> None:
-    """Raise ModelError, naming the reason, unless the native engine computes what this transformers config describes."""
+    """Raise ModelError, naming the reason, unless the native engine computes what this config describes."""
     architectures = getattr(config, "architectures", None) or []
     if not set(architectures) & set(ARCHITECTURES):
         named = ", ".join(architectures) or f"model_type {getattr(config, 'model_type', None)!r}"

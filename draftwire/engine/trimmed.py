@@ -1,4 +1,4 @@
-"""Trimmed drafts: a few decoder layers on the target's frozen embedding, with a head over the most frequent tokens only.
+"""Trimmed drafts: a few decoder layers on the target's frozen embedding, with a head over frequent tokens only.
 
 Such a draft is a folder with a small `model.safetensors` and this config.json:
 
@@ -7,9 +7,9 @@ Such a draft is a folder with a small `model.safetensors` and this config.json:
      "num_hidden_layers": 2,                    its own layers, stored under the base architecture's names
      "vocab_fingerprint": "..."}                of the base's tokenizer, so that another base is refused
 
-Beside the layers and the final norm it stores `adapter.weight` [H, H] and `draft_vocab` [R], the ids that it can propose.
-Its logits over draft_vocab are E[draft_vocab] (A h): the product E[draft_vocab] A is folded once at load, so the head costs
-R rows instead of V.
+Beside the layers and the final norm it stores `adapter.weight` [H, H] and `draft_vocab` [R], the ids that it can
+propose. Its logits over draft_vocab are E[draft_vocab] (A h): the product E[draft_vocab] A is folded once at load, so
+the head costs R rows instead of V.
 """
 
 import json
@@ -42,15 +42,15 @@ def fit(base: Any, folder: str) -> Tensor:
     weights = load_file(Path(folder) / "model.safetensors")
     try:
         adapter, draft_vocab = weights.pop("adapter.weight"), weights.pop("draft_vocab").long()
-        embedding = base.get_input_embeddings().weight
+        embedding, replaced = base.get_input_embeddings().weight, base.get_output_embeddings().weight
         # Rounded like every stored weight, which keeps the head packable (draftwire.engine.linear).
         head = (embedding[draft_vocab].float() @ adapter.float()).to(torch.bfloat16)
-        missing = [name for name in base.base_model.layers.state_dict() if f"model.layers.{name}" not in weights]
-        unexpected = base.load_state_dict(weights, strict=False).unexpected_keys
+        own = {name for name, p in base.named_parameters() if p is not embedding and p is not replaced}
+        base.load_state_dict(weights, strict=False)
     except (KeyError, IndexError, RuntimeError) as error:
         raise ModelError(f"{folder}: the weights do not fit the base model: {error}") from error
-    if missing or unexpected:
-        raise ModelError(f"{folder}: the weights do not fit the base model: {[*missing, *unexpected][:3]}")
+    if differing := sorted(own ^ set(weights)):
+        raise ModelError(f"{folder}: the weights do not fit the base model: {', '.join(differing[:3])}")
     linear = nn.Linear(head.shape[1], head.shape[0], bias=False, dtype=base.dtype)
     linear.weight.data.copy_(head)
     base.lm_head = linear

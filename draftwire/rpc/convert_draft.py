@@ -182,8 +182,7 @@ def proposal_from_proto(proto: pb.Proposal) -> Proposal:
     token_ids, sizes = proto.token_ids, proto.support_sizes
     if not 1 <= len(token_ids) <= MAX_PROPOSAL_TOKENS:
         raise ProtocolViolation(f"token_ids: must be 1 to {MAX_PROPOSAL_TOKENS}, got {len(token_ids)}")
-    # Copied once: slices of a list are several times faster than slices of a repeated field.
-    ids, weights = list(proto.support_ids), list(proto.support_weights)
+    ids, weights = proto.support_ids, proto.support_weights  # sliced, never iterated: that is several times faster
     if not sum(sizes) == len(ids) == len(weights):
         raise ProtocolViolation(f"support_sizes: sum {sum(sizes)}, but {len(ids)} ids and {len(weights)} weights")
     if not ids:

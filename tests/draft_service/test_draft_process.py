@@ -87,6 +87,10 @@ async def test_what_ends_it_before_it_serves(failure: EngineError | None) -> Non
     stop.set()
     assert await asyncio.wait_for(serving, PATIENCE) == 0
     loaded.set()
+    for thread in threading.enumerate():
+        if thread.name == "draft-engine":
+            await asyncio.to_thread(thread.join, PATIENCE)
+            assert not thread.is_alive()
 
 
 @pytest.mark.e2e

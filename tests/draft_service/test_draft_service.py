@@ -10,12 +10,14 @@ from draft_harness import ngram_info, opening
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from torch import Tensor
 
+from draft_service.config import DraftConfig
 from draft_service.drafters.model import ModelDrafter
 from draft_service.drafters.ngram import NgramDrafter
-from draft_service.worker import SERVICE_NAME
+from draft_service.worker import SERVICE_NAME, DraftWorker
 from draftwire.engine.fake import FakeEngine
-from draftwire.errors import EngineError
+from draftwire.errors import EngineError, InvalidArgument
 from draftwire.fake_model import FakeModel
+from draftwire.metrics import new_registry
 from draftwire.session import Close, Commit
 from draftwire.types import EndReason
 from draftwire.v1 import draft_service_pb2 as pb
@@ -210,6 +212,20 @@ async def test_an_engine_failure_is_said_and_ends_the_worker() -> None:
         await asyncio.wait_for(running.worker.failed.wait(), PATIENCE)
         running.drain()
         assert await client.status() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_taken_port_is_said() -> None:
+    """The flag is named, and the worker that could not start can be drained like any other."""
+    async with draft_worker() as running:
+        second = DraftWorker(
+            DraftConfig(port=running.worker.port, metrics_port=0, shutdown_grace=5),
+            lambda: ModelDrafter(FakeEngine(FakeModel(), num_slots=2)),
+            new_registry(),
+            asyncio.Event(),
+        )
+        with pytest.raises(InvalidArgument, match="--port"):
+            await second.start()
+        await asyncio.wait_for(second.drain(), PATIENCE)
 
 
 async def test_model_and_health() -> None:

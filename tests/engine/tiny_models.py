@@ -57,7 +57,7 @@ def make(architecture, seed=0, **changes):
 
 
 def save(folder: Path, model=None, *, dtype=torch.float32, tokens=VOCAB_SIZE):
-    """Save a model (default: the tiny Llama) and a word-level tokenizer of so many tokens; returns the folder's name."""
+    """Save a model (default: the tiny Llama) and a tokenizer of so many tokens; returns the folder's name."""
     model = make("LlamaForCausalLM") if model is None else model
     model.to(dtype).save_pretrained(folder)
     vocabulary = {f"t{i}": i for i in range(tokens)}

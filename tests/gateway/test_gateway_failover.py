@@ -58,9 +58,9 @@ async def test_a_killed_worker_and_its_restart():
             assert again.calls
 
 
-@pytest.mark.parametrize("broken", [{"skip": 1}, {"unfinished": True}])
+@pytest.mark.parametrize("broken", [{"skip": 1}, {"skip": -1}, {"unfinished": True}])
 async def test_a_worker_that_breaks_the_protocol(broken):
-    """A gap in the positions, or an end without Finished: the worker's failure, never wrong or missing text."""
+    """Tokens lost or said again, or no Finished: the worker's failure, never wrong or missing text."""
     bad = FakeVerify(SCRIPT, max_sessions=1000, **broken)
     async with running_gateway(bad, FakeVerify(SCRIPT)) as gateway:
         for _ in range(2):

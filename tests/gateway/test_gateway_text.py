@@ -58,7 +58,16 @@ def byte_fallback() -> Tokenizer:
     return tokenizer
 
 
+#: An id without a token: it has no text.
+NO_TOKEN = 999
+
 BYTE_LEVEL, BYTE_FALLBACK = byte_level(), byte_fallback()
+
+
+def byte_ids(data: bytes) -> list[int]:
+    """The ids that spell bytes in BYTE_LEVEL."""
+    symbol = dict(zip(bytes_in_order(), alphabet_in_byte_order(), strict=True))
+    return [BYTE_LEVEL.token_to_id(symbol[byte]) for byte in data]
 
 
 def decode_with(tokenizer: Tokenizer):
@@ -128,9 +137,17 @@ def test_byte_level_long_garbage(ids):
     assert max(windows) <= 2 * MAX_PENDING
 
 
+@pytest.mark.parametrize("garbage", range(MAX_PENDING - 4, 2 * MAX_PENDING + 1))
+def test_a_character_after_long_garbage(garbage):
+    """However many bad bytes come before it, and wherever patience ends: the character after them is whole."""
+    ids = byte_ids(b"\xff" * garbage + "好🎉.".encode())
+    deltas, _, _ = run(AnswerText(decode_with(BYTE_LEVEL)), ids, [])
+    assert "".join(deltas) == REPLACEMENT * garbage + "好🎉."
+
+
 @settings(max_examples=300, deadline=None)
 @given(
-    parts=st.lists(st.one_of(st.integers(256, 267), st.sampled_from(SAMPLE)), max_size=40),
+    parts=st.lists(st.one_of(st.integers(256, 267), st.sampled_from(SAMPLE), st.just(NO_TOKEN)), max_size=40),
     stops=stop_lists,
     sizes=block_sizes,
 )
@@ -140,6 +157,12 @@ def test_byte_fallback_whole_characters(parts, stops, sizes):
     decode = decode_with(BYTE_FALLBACK)
     deltas, _, stop = run(AnswerText(decode, (), stops), ids, sizes)
     assert ("".join(deltas), stop) == first_stop(decode(ids), stops)
+
+
+def test_a_token_without_text_is_no_context():
+    """The decoder drops a space that begins a text; a token without text must not make " the" look like a beginning."""
+    deltas, _, _ = run(AnswerText(decode_with(BYTE_FALLBACK)), [259, NO_TOKEN, 257], [])
+    assert deltas == ["st", "", " the", ""]
 
 
 def test_byte_fallback_bad_byte_spares_the_character_before():

@@ -39,7 +39,7 @@ class FakeVerify(VerifyServiceServicer):
         hold_at: once so many output tokens are out, a call waits for `gate`.
         hold_only: only the call with this request id does.
         refuse: error that every call gets at once.
-        skip: added to every position (a broken worker).
+        skip: after the first block, tokens that are left out (or, below zero, said again).
         unfinished: end the stream where Finished should come, once.
     """
 
@@ -105,8 +105,8 @@ class FakeVerify(VerifyServiceServicer):
                 stats.tested_tokens + len(block) - 1,
                 stats.accepted_tokens + len(block) - 1,
             )
-            yield Committed(prompt + done + self.skip, tuple(block), stats, cached_tokens=1)
-            done += len(block)
+            yield Committed(prompt + done, tuple(block), stats, cached_tokens=1)
+            done += len(block) + (self.skip if stats.steps == 1 else 0)
             self.produced += len(block)
         await self._maybe_stop(wanted, done)
         if self.unfinished:

@@ -1,0 +1,92 @@
+"""`draftwire up` and `draftwire generate` as a person uses them, on the fake models."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+DRAFTWIRE = (sys.executable, "-m", "draftwire.cli.main")
+FAKES = ("--target", "fake:eos=75", "--draft", "fake:")
+
+
+async def start(*words):
+    """A draftwire command as a process."""
+    return await asyncio.create_subprocess_exec(
+        *DRAFTWIRE, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def finish(process):
+    """(exit code, stdout, stderr)."""
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def endpoints(up):
+    """{service: address} once `draftwire up` has printed them all."""
+    found = {}
+    async with asyncio.timeout(60):
+        while line := (await up.stdout.readline()).decode():
+            if " grpc " in line:
+                name, _, rest = line.partition(" grpc ")
+                found[name.strip()] = rest.split()[0]
+                assert "metrics http://127.0.0.1:" in line
+            if line.startswith("Ctrl-C"):
+                return found
+    raise AssertionError((await up.stderr.read()).decode())
+
+
+async def test_up_generate_and_ctrl_c(tmp_path):
+    """Up prints every endpoint; generate streams and ends with JSON; Ctrl-C drains and exits with 0."""
+    up = await start("up", *FAKES, "--port", "0", "--log-dir", str(tmp_path))
+    found = await endpoints(up)
+    assert set(found) == {"gateway", "verify worker", "draft worker"}
+    ask = ("generate", "A", "--gateway", found["gateway"], "--temperature", "0", "--json")
+    code, out, err = await finish(await start(*ask, "--max-tokens", "20"))
+    assert code == 0, err
+    text, last = out.splitlines()
+    report = json.loads(last)
+    assert text == report["text"] == "BCDEFGHIJ"  # "A" is 65 and counts up; 75 = "K" ends the answer
+    assert report["token_ids"] == list(range(66, 76))
+    assert report["finish_reason"] == "stop"
+    assert report["usage"]["completion_tokens"] == 10
+    assert report["speculation"]["committed_tokens"] == 10
+    code, out, _ = await finish(await start(*ask, "--max-tokens", "3", "--no-speculation"))
+    assert json.loads(out.splitlines()[-1])["speculation"]["tested_tokens"] == 0
+    code, _, err = await finish(await start(*ask, "--max-tokens", "99999"))
+    assert code == 1
+    assert "max_tokens" in err
+    up.send_signal(signal.SIGINT)
+    code, _, err = await finish(up)
+    assert code == 0, err
+
+
+async def test_up_names_a_taken_port(tmp_path):
+    """Where the gateway's port is taken, up stops everything and says so."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        up = await start("up", *FAKES, "--port", str(taken.getsockname()[1]), "--log-dir", str(tmp_path))
+        code, _, err = await finish(up)
+    assert code == 1
+    assert "gateway did not start" in err
+    assert "--port" in err
+
+
+async def test_up_names_a_missing_model(tmp_path):
+    """A model that is nowhere: which service, and what was looked for."""
+    up = await start("up", "--target", "/nowhere/at-all", "--draft", "fake:", "--port", "0", "--log-dir", str(tmp_path))
+    code, _, err = await finish(up)
+    assert code == 1
+    assert "/nowhere/at-all" in err
+
+
+async def test_generate_without_a_gateway():
+    """Nobody listens: one line, exit code 1."""
+    code, _, err = await finish(await start("generate", "A", "--gateway", "127.0.0.1:9"))
+    assert code == 1
+    assert "127.0.0.1:9" in err
