@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 from rich.console import Console
 
 from bench import predict
-from bench.colocated import run_colocated
 from bench.load import Result, Task, estimated_times, run_all
 from bench.report import Row, machine, table
 from bench.workloads import PROMPTS
@@ -73,6 +72,8 @@ class Bench(BaseModel):
         (everything,), _ = await self._measure(replace(options, plain_cores="all"), tasks, [False])
         rows.append(Row("plain", all_cores, everything, {}))
         console.log("co-located: draft and target in one process on all cores")
+        from bench.colocated import run_colocated  # noqa: PLC0415  the one part that loads torch into this process
+
         together = await asyncio.to_thread(
             run_colocated, options, tasks, all_cores, self.repeats, self.max_tokens, self.temperature
         )

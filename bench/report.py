@@ -3,8 +3,8 @@
 import os
 import platform
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 
-import torch
 from rich.table import Table
 
 from bench.load import Result
@@ -64,7 +64,7 @@ def machine() -> dict[str, object]:
     return {
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "python": platform.python_version(),
     }
 

@@ -91,7 +91,7 @@ class ServiceProcess:
         return await self._process.wait()
 
     async def stop(self, grace: float = 35.0) -> None:
-        """SIGTERM, wait while it drains, SIGKILL if it takes longer than `grace` seconds or the wait is cancelled."""
+        """SIGTERM, wait while it drains, SIGKILL if it takes longer than `grace` seconds."""
         if self._process is None or self.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -100,9 +100,6 @@ class ServiceProcess:
             await asyncio.wait_for(self._process.wait(), grace)
         except TimeoutError:
             await self.kill()
-        except asyncio.CancelledError:
-            await self.kill()
-            raise
 
     async def kill(self) -> None:
         """SIGKILL, as a machine that goes down would."""
@@ -110,10 +107,10 @@ class ServiceProcess:
         await self.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it is gone already."""
-        assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        """Send a signal, unless it was never started or is gone already."""
+        if self._process is not None and self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
 
     def last_words(self) -> str:
         """The end of its log."""

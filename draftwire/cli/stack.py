@@ -1,6 +1,7 @@
 """The three services on this machine: one draft worker, one verify worker, the gateway."""
 
 import asyncio
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -71,8 +72,12 @@ async def stack(options: StackOptions, progress: Progress = lambda _: None) -> A
             await _start(running, progress)
             yield running
         finally:
-            for service in running.services:
-                await service.stop()
+            try:
+                for service in running.services:
+                    await service.stop()
+            finally:  # a second Ctrl-C interrupts the drain; nothing may stay behind
+                for service in running.services:
+                    service.signal(signal.SIGKILL)
 
 
 async def _start(running: Stack, progress: Progress) -> None:

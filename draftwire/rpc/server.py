@@ -30,6 +30,9 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
 )
 
+#: How long a drain gives a watcher's stream to be told NOT_SERVING.
+LAST_STATUS_SECONDS = 0.1
+
 
 class RpcServer:
     """Add servicers to `server`, then `start`, and `drain` at the end.
@@ -43,7 +46,7 @@ class RpcServer:
         self._host = host
         self._port = port
         self._names: tuple[str, ...] = ()
-        self._health = health.aio.HealthServicer()
+        self._health = _Health()
         self.server = grpc.aio.server(
             interceptors=[_ParseErrors()],
             options=[*_OPTIONS, ("grpc.max_concurrent_streams", max_concurrent_streams)],
@@ -83,7 +86,28 @@ class RpcServer:
         After that time what still runs is cancelled. To be called exactly once, also where grace is 0.
         """
         await self.set_serving(False)
+        self._health.closing.set()
         await self.server.stop(grace)
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]
+    """The standard health service, except that a drain ends its Watch streams: they would hold it for the whole grace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = asyncio.Event()
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """The status now and whenever it changes; NOT_SERVING is the last one."""
+        watching = asyncio.create_task(super().Watch(request, context))
+        closing = asyncio.create_task(self.closing.wait())
+        try:
+            await asyncio.wait([watching, closing], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([watching], timeout=LAST_STATUS_SECONDS)
+        finally:
+            watching.cancel()
+            closing.cancel()
+            await asyncio.gather(watching, closing, return_exceptions=True)
 
 
 class _ParseErrors(grpc.aio.ServerInterceptor):

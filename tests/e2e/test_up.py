@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.e2e
@@ -90,3 +91,17 @@ async def test_generate_without_a_gateway():
     code, _, err = await finish(await start("generate", "A", "--gateway", "127.0.0.1:9"))
     assert code == 1
     assert "127.0.0.1:9" in err
+
+
+async def test_second_ctrl_c_leaves_nothing_behind(tmp_path):
+    """Ctrl-C twice: no service outlives `draftwire up`."""
+    up = await start("up", *FAKES, "--port", "0", "--log-dir", str(tmp_path))
+    await endpoints(up)
+    children = psutil.Process(up.pid).children(recursive=True)
+    assert len(children) == 3
+    up.send_signal(signal.SIGINT)
+    await asyncio.sleep(0.1)
+    up.send_signal(signal.SIGINT)
+    await finish(up)
+    gone, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive

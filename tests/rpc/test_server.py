@@ -266,3 +266,17 @@ async def test_pings_on_an_idle_stream_are_no_abuse() -> None:
         call.cancel()
         await asyncio.wait({ended})
     await server.drain(0)
+
+
+async def test_drain_does_not_wait_for_health_watchers() -> None:
+    """A load balancer that watches the health, and one that is gone already, learn of the drain and do not hold it."""
+    server = RpcServer("127.0.0.1", 0)
+    port = await server.start([])
+    request = health_pb2.HealthCheckRequest()
+    async with connect(f"127.0.0.1:{port}") as channel, connect(f"127.0.0.1:{port}") as gone:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        await health_pb2_grpc.HealthStub(gone).Watch(request).read()
+        await gone.close()
+        await asyncio.wait_for(server.drain(30), 5)
+        assert [reply.status async for reply in watch][-1] == health_pb2.HealthCheckResponse.NOT_SERVING
