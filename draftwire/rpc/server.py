@@ -30,9 +30,6 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
 )
 
-#: How long a drain gives a watcher's stream to be told NOT_SERVING.
-LAST_STATUS_SECONDS = 0.1
-
 
 class RpcServer:
     """Add servicers to `server`, then `start`, and `drain` at the end.
@@ -86,28 +83,52 @@ class RpcServer:
         After that time what still runs is cancelled. To be called exactly once, also where grace is 0.
         """
         await self.set_serving(False)
-        self._health.closing.set()
+        self._health.close()
         await self.server.stop(grace)
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]
-    """The standard health service, except that a drain ends its Watch streams: they would hold it for the whole grace."""
+    """The standard health service with a Watch of our own.
+
+    The library's forgets every other watcher of a service when one leaves, and a drain would wait for its streams.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.closing = asyncio.Event()
+        self._status: dict[str, int] = {}
+        self._changed = asyncio.Event()
+        self._closing = False
 
-    async def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """The status now and whenever it changes; NOT_SERVING is the last one."""
-        watching = asyncio.create_task(super().Watch(request, context))
-        closing = asyncio.create_task(self.closing.wait())
-        try:
-            await asyncio.wait([watching, closing], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait([watching], timeout=LAST_STATUS_SECONDS)
-        finally:
-            watching.cancel()
-            closing.cancel()
-            await asyncio.gather(watching, closing, return_exceptions=True)
+    async def set(self, service: str, status: int) -> None:
+        """Set a service's status and tell its watchers."""
+        await super().set(service, status)
+        self._status[service] = status
+        self._wake()
+
+    def close(self) -> None:
+        """End every Watch, after its last status."""
+        self._closing = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """The status now and whenever it changes, until the server drains."""
+        said = None
+        while True:
+            changed = self._changed
+            status = self._status.get(request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            if status != said:
+                yield health_pb2.HealthCheckResponse(status=status)
+                said = status
+            elif self._closing:
+                return
+            else:
+                await changed.wait()
 
 
 class _ParseErrors(grpc.aio.ServerInterceptor):

@@ -275,8 +275,9 @@ async def test_drain_does_not_wait_for_health_watchers() -> None:
     request = health_pb2.HealthCheckRequest()
     async with connect(f"127.0.0.1:{port}") as channel, connect(f"127.0.0.1:{port}") as gone:
         watch = health_pb2_grpc.HealthStub(channel).Watch(request)
-        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        assert (await watch.read()).status == SERVING
         await health_pb2_grpc.HealthStub(gone).Watch(request).read()
         await gone.close()
         await asyncio.wait_for(server.drain(30), 5)
-        assert [reply.status async for reply in watch][-1] == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert (await watch.read()).status == NOT_SERVING
+        assert await watch.read() is grpc.aio.EOF
