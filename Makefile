@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 models: venv  ## convert the embedded target model once into the cache
-	$(BIN)/python -m draftwire.models
+	$(BIN)/python -m draftwire.engine.embedded
 
 # One thread each: the tests start processes of their own, and more threads than cores only slow each other down.
 test: venv models  ## unit, service and end-to-end tests

@@ -1,7 +1,7 @@
 """The one thread that owns an engine, and the bounded inbox through which everybody else talks to it.
 
-A service's loop is an `EngineLoop`: it receives events (never on another thread) and makes steps. `EngineThread` runs it:
-take what has arrived, step, repeat; sleep only when the loop says that there is nothing to do.
+A service's loop is an `EngineLoop`: it receives events (never on another thread) and makes steps. `EngineThread` runs
+it: take what has arrived, step, repeat; sleep only when the loop says that there is nothing to do.
 """
 
 import logging

@@ -103,5 +103,5 @@ async def test_second_ctrl_c_leaves_nothing_behind(tmp_path):
     await asyncio.sleep(0.1)
     up.send_signal(signal.SIGINT)
     await finish(up)
-    gone, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive

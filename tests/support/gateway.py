@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
+from support.fake_verify import FakeVerify, RunningVerify, serve_fake
 
 from draftwire.rpc.client import connect
 from draftwire.v1 import gateway_service_pb2 as pb
@@ -15,7 +16,6 @@ from gateway.config import GatewayConfig
 from gateway.metrics import GatewayMetrics
 from gateway.server import GATEWAY_SERVICE, gateway_server
 from gateway.tokenizer import Tokenizer, load_tokenizer
-from support.fake_verify import FakeVerify, RunningVerify, serve_fake
 
 MODEL = "fake:vocab_size=512"
 

@@ -36,7 +36,7 @@ async def test_perfect_draft_reaches_the_window():
 @pytest.mark.parametrize("schedule", ["auto", "eager", "lockstep"])
 @pytest.mark.parametrize("params", [{"sampling": GREEDY}, {"sampling": SamplingParams(), "seed": 3}])
 async def test_wrong_guesses_change_nothing(schedule, params):
-    """The target drifts at every seventh position and the draft does not: the output is the target's own all the same."""
+    """The target drifts at every seventh position and the draft does not: the output is the target's own."""
     flags = {"num_speculative_tokens": 4, "schedule": schedule}
     async with pair(FakeModel(), FakeModel(drift=7, step_seconds=SLOW), **flags) as target:
         answer = await target.generate([7], max_tokens=COUNT, **params)
@@ -103,7 +103,7 @@ async def test_draft_lost_in_mid_stream():
 
 
 async def test_silent_draft_costs_speed_only_for_a_moment():
-    """A draft whose step takes longer than the test: the session decodes plainly, within 1.5 times plain decoding's time."""
+    """A draft that is much slower than the target: the session decodes plainly, in about plain decoding's time."""
     async with pair(FakeModel(step_seconds=4), FakeModel(step_seconds=SLOW), num_speculative_tokens=4) as target:
         loop = asyncio.get_running_loop()
         began = loop.time()
