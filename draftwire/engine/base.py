@@ -60,8 +60,8 @@ class Engine(Protocol):
     def forward(self, chunks: Sequence[Chunk]) -> Tensor:
         """Run one ragged forward. At most one chunk a slot, at most max_batched_tokens tokens in all.
 
-        Returns logits, float32, [sum of num_logits, V], rows in the order of chunks and tokens, V = info.vocab_size: the
-        row of the token at position i is the prediction for position i + 1.
+        Returns logits, float32, [sum of num_logits, V], rows in the order of chunks and tokens, V = info.vocab_size:
+        the row of the token at position i is the prediction for position i + 1.
 
         Raises EngineError where the device failed; the slots' contents are then undefined.
         """
