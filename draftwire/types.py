@@ -101,6 +101,23 @@ class SpeculationStats:
     stale_tokens: int = 0
     reassignments: int = 0
 
+    def add(self, other: "SpeculationStats") -> None:
+        """Add another's counts to these."""
+        self.steps += other.steps
+        self.committed_tokens += other.committed_tokens
+        self.tested_tokens += other.tested_tokens
+        self.accepted_tokens += other.accepted_tokens
+        self.late_bound_tokens += other.late_bound_tokens
+        self.untested_tokens += other.untested_tokens
+        self.stale_tokens += other.stale_tokens
+        self.reassignments += other.reassignments
+
+    def copy(self) -> "SpeculationStats":
+        """The counts as they are now."""
+        snapshot = SpeculationStats()
+        snapshot.add(self)
+        return snapshot
+
     @property
     def acceptance(self) -> float:
         """accepted / tested; 0 where nothing was tested."""

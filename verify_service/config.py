@@ -27,8 +27,8 @@ class VerifyConfig(EngineConfig):
         "auto", description="when a step starts: auto (goodput), eager (never wait), lockstep (wait for K)"
     )
 
-    max_pending_events: int = Field(
-        256, ge=1, le=65536, description="events a caller may lag before its session pauses"
+    max_pending_tokens: int = Field(
+        256, ge=1, le=65536, description="tokens that a caller may lag before its session pauses"
     )
     stall_seconds: float = Field(30.0, gt=0, le=3600, description="a caller that reads nothing for so long is cut off")
 

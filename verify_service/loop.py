@@ -9,12 +9,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from draftwire.engine.base import Engine
 from draftwire.errors import ResourceExhausted
 from draftwire.sampling import SessionRows, Verdict, verify
-from draftwire.types import Committed, Finished, FinishReason, ModelInfo, Started
+from draftwire.types import Committed, Finished, FinishReason, ModelInfo, SpeculationStats, Started
 from verify_service.drafts import Drafts
 from verify_service.events import Cancel, DraftDown, DraftSaid, DraftUp, Event, Submit, Wake
 from verify_service.generation import Generation
@@ -146,53 +146,42 @@ class VerifyLoop:
         now = time.monotonic()
         for piece in work:
             piece.generation.computed = piece.chunk.start + len(piece.chunk.token_ids) - len(piece.proposals)
+        total = SpeculationStats()
         for (piece, row), verdict in zip(rows, verdicts, strict=True):
             if not piece.generation.over:
-                self._commit(piece, row, verdict, now)
+                total.add(self._commit(piece, row, verdict, now))
         self._drafts.flush()
+        self._mailman.deliver()
+        self._metrics.count(total)
         self._account(work, now - started)
 
-    def _commit(self, piece: Work, row: SessionRows, verdict: Verdict, now: float) -> None:
+    def _commit(self, piece: Work, row: SessionRows, verdict: Verdict, now: float) -> SpeculationStats:
+        """Make one session's verdict final; returns what speculation did for it in this step."""
         generation = piece.generation
         position = len(generation.tokens)
         token_ids, reason = generation.append(verdict.token_ids)
         # The last committed token has no keys yet; all before it were in the chunk.
         generation.computed = len(generation.tokens) - 1
-        self._count_outcome(generation, piece, row, verdict, len(token_ids))
-        event = Committed(position, token_ids, replace(generation.stats), generation.cached)
+        outcome = _outcome(piece, row, verdict, len(token_ids))
+        generation.stats.add(outcome)
+        self._learn(generation, outcome)
+        event = Committed(position, token_ids, generation.stats.copy(), generation.cached)
         self._mailman.post(generation.output, event)
         if reason is not None:
             self._finish(generation, reason)
-            return
+            return outcome
         self._drafts.commit(generation, token_ids, now)
         generation.ready_since = now
         if generation.stats.steps % REPLAN_STEPS == 0:
             self._replan(generation)
+        return outcome
 
-    def _count_outcome(
-        self, generation: Generation, piece: Work, row: SessionRows, verdict: Verdict, committed: int
-    ) -> None:
-        """Statistics of one session's step. Proposals behind the end of the answer were never tested."""
-        stats, metrics = generation.stats, self._metrics
-        accepted, tested = min(verdict.accepted, committed), min(verdict.tested, committed)
-        late = len(row.proposals) - len(piece.proposals)
-        late_tested = int(late > 0 and tested == len(row.proposals))
-        untested = len(row.proposals) - tested - (late - late_tested)
-        stats.steps += 1
-        stats.committed_tokens += committed
-        stats.tested_tokens += tested
-        stats.accepted_tokens += accepted
-        stats.late_bound_tokens += late_tested
-        stats.untested_tokens += untested
-        metrics.committed.inc(committed)
-        metrics.accepted.inc(accepted)
-        metrics.rejected.inc(tested - accepted)
-        metrics.untested.inc(untested)
-        metrics.late_bound.inc(late_tested)
+    def _learn(self, generation: Generation, outcome: SpeculationStats) -> None:
+        """What the policy goes by: the acceptance, or that the draft let the session wait for nothing."""
         link = generation.link
-        if tested:
-            metrics.step_acceptance.observe(accepted)
-            generation.acceptance.saw(accepted, tested)
+        if outcome.tested_tokens:
+            self._metrics.step_acceptance.observe(outcome.accepted_tokens)
+            generation.acceptance.saw(outcome.accepted_tokens, outcome.tested_tokens)
             self._acceptance += 0.02 * (generation.acceptance.rate - self._acceptance)
         elif link and generation.plan.min_proposals and not link.session.pending_count:
             link.fruitless_waits += 1
@@ -206,7 +195,6 @@ class VerifyLoop:
             self._metrics.verification_latency.observe(seconds)
         if tokens <= DECODE_TOKENS:
             self._clock.saw_verify(tokens, seconds)
-            self._metrics.show_times(self._clock.times())
 
     def _replan(self, generation: Generation) -> None:
         generation.plan = self._planner.plan(
@@ -215,11 +203,10 @@ class VerifyLoop:
             max(1, len(self._running)),
             generation.stats.steps,
         )
-        self._metrics.planned_tokens.set(generation.plan.num_speculative_tokens)
-        self._metrics.planned_wait.set(generation.plan.min_proposals)
+        self._metrics.show_plan(generation.plan, self._clock.times())
 
     def _finish(self, generation: Generation, reason: FinishReason) -> None:
-        self._mailman.post(generation.output, Finished(reason, generation.usage(), replace(generation.stats)))
+        self._mailman.post(generation.output, Finished(reason, generation.usage(), generation.stats.copy()))
         self._release(generation, reason.value)
 
     def _cancel(self, generation: Generation) -> None:
@@ -259,6 +246,21 @@ class VerifyLoop:
     def acceptance(self) -> float:
         """What a new generation starts from; may be read on any thread."""
         return self._acceptance
+
+
+def _outcome(piece: Work, row: SessionRows, verdict: Verdict, committed: int) -> SpeculationStats:
+    """What speculation did in one step of one session; proposals behind the end of the answer were never tested."""
+    accepted, tested = min(verdict.accepted, committed), min(verdict.tested, committed)
+    late = len(row.proposals) - len(piece.proposals)
+    late_tested = int(late > 0 and tested == len(row.proposals))
+    return SpeculationStats(
+        steps=1,
+        committed_tokens=committed,
+        tested_tokens=tested,
+        accepted_tokens=accepted,
+        late_bound_tokens=late_tested,
+        untested_tokens=len(row.proposals) - tested - (late - late_tested),
+    )
 
 
 def _rows(piece: Work) -> SessionRows:

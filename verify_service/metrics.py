@@ -2,7 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from verify_service.policy import StepTimes
+from draftwire.types import SpeculationStats
+from verify_service.policy import Plan, StepTimes
 
 _LATENCY_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0)
 
@@ -69,7 +70,17 @@ class VerifyMetrics:
         self.planned_tokens = gauge("draftwire_verify_planned_speculative_tokens", "K that the policy chose last.")
         self.planned_wait = gauge("draftwire_verify_planned_min_proposals", "m that the policy chose last.")
 
-    def show_times(self, times: StepTimes) -> None:
-        """Export the policy's estimates."""
+    def count(self, step: SpeculationStats) -> None:
+        """Add what one step did, over all its sessions (stale tokens are counted as they arrive)."""
+        self.committed.inc(step.committed_tokens)
+        self.accepted.inc(step.accepted_tokens)
+        self.rejected.inc(step.tested_tokens - step.accepted_tokens)
+        self.untested.inc(step.untested_tokens)
+        self.late_bound.inc(step.late_bound_tokens)
+
+    def show_plan(self, plan: Plan, times: StepTimes) -> None:
+        """Export the policy's last choice and the times that it went by."""
+        self.planned_tokens.set(plan.num_speculative_tokens)
+        self.planned_wait.set(plan.min_proposals)
         for part in StepTimes.__slots__:
             self.times.labels(part).set(getattr(times, part))

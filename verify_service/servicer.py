@@ -12,7 +12,7 @@ from draftwire.errors import ResourceExhausted, Unavailable
 from draftwire.rpc.convert import model_info_to_proto
 from draftwire.rpc.convert_verify import event_to_proto, generate_request_from_proto
 from draftwire.rpc.status import errors_as_status
-from draftwire.types import Finished, GenerateRequest, ModelInfo
+from draftwire.types import Committed, Finished, GenerateRequest, ModelInfo, Started
 from draftwire.v1 import verify_service_pb2 as pb
 from draftwire.v1.verify_service_pb2_grpc import VerifyServiceServicer
 from draftwire.validate import validate_request
@@ -69,16 +69,17 @@ class VerifyServicer(VerifyServiceServicer):
             validate_request(wanted, self._model, self._config.num_speculative_tokens)
             if not wanted.request_id:
                 wanted = replace(wanted, request_id=f"gen-{secrets.token_hex(8)}")
-            async for event in self._answer(wanted):
-                yield event
+            async for event in self.answer(wanted):
+                yield event_to_proto(event)
 
-    async def _answer(self, request: GenerateRequest) -> AsyncIterator[pb.VerifyServiceGenerateResponse]:
+    async def answer(self, request: GenerateRequest) -> AsyncIterator[Started | Committed | Finished]:
+        """The events of one validated request. Raises ResourceExhausted, Unavailable; closing it frees the slot."""
         if self._refusal:
             raise self._refusal
         most = self._config.max_num_seqs + self._config.max_waiting
         if len(self._outputs) >= most:
             raise ResourceExhausted(f"{most} requests run or wait already (--max-num-seqs + --max-waiting)")
-        output = Output(self._config.max_pending_events)
+        output = Output(self._config.max_pending_tokens)
         generation = Generation.of(request, self._model, output, secrets.randbits(64), self._acceptance())
         self._outputs.add(output)
         try:
@@ -86,7 +87,7 @@ class VerifyServicer(VerifyServiceServicer):
             while True:
                 was_full = output.full
                 event = await output.get()
-                yield event_to_proto(event)
+                yield event
                 if isinstance(event, Finished):
                     return
                 if was_full:
@@ -104,3 +105,4 @@ class VerifyServicer(VerifyServiceServicer):
         self._refusal = Unavailable(f"the engine failed: {type(error).__name__}")
         for output in self._outputs:
             output.put(self._refusal)
+            output.wake()

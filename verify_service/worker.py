@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -12,6 +12,7 @@ from draftwire.engine.thread import EngineThread
 from draftwire.rpc.server import RpcServer
 from draftwire.service import instance_id
 from draftwire.session import PROTOCOL_VERSION, Hello, VerifierStep
+from draftwire.types import Committed, Finished, GenerateRequest, Started
 from draftwire.v1 import verify_service_pb2
 from draftwire.v1.verify_service_pb2_grpc import add_VerifyServiceServicer_to_server
 from verify_service.config import VerifyConfig
@@ -78,6 +79,11 @@ class VerifyWorker:
             *(model.name, model.engine, model.dtype, model.vocab_size, model.max_model_len),
             *(self.config.host, self.port, len(self._clients)),
         )
+
+    def answer(self, request: GenerateRequest) -> AsyncIterator[Started | Committed | Finished]:
+        """The events of one answer, taken in this process; the request is not validated again."""
+        assert self._servicer is not None, "start first"
+        return self._servicer.answer(request)
 
     async def drain(self) -> None:
         """NOT_SERVING, no new calls, finish the running ones within --shutdown-grace, stop."""

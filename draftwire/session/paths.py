@@ -5,5 +5,7 @@ from collections.abc import Iterable
 
 def first_difference(held: Iterable[int], learned: Iterable[int]) -> int | None:
     """Index of the first unequal pair over the common length; None if there is none (so an empty overlap is equal)."""
-    pairs = zip(held, learned, strict=False)
-    return next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), None)
+    for index, (ours, theirs) in enumerate(zip(held, learned, strict=False)):
+        if ours != theirs:
+            return index
+    return None
