@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import psutil
 
@@ -70,6 +71,46 @@ class _LineFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
+class Worker(Protocol):
+    """What `serve` runs: a server around an engine.
+
+    Attributes:
+        port: its gRPC port, once it is started.
+        failed: set when its engine fails.
+    """
+
+    port: int
+    failed: asyncio.Event
+
+    async def start(self) -> None:
+        """Load the model and serve; raises the error that kept it from starting."""
+
+    async def drain(self) -> None:
+        """Finish what runs and end, also where `start` was given up."""
+
+
+async def serve(service: str, worker: Worker, stop: asyncio.Event, metrics_port: int) -> int:
+    """Start a worker, announce it, and drain it once `stop` is set or its engine failed; the exit code.
+
+    Told to stop while the worker starts, it does not wait for the model.
+    """
+    starting = asyncio.create_task(worker.start())
+    stopping, failing = asyncio.create_task(stop.wait()), asyncio.create_task(worker.failed.wait())
+    try:
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            announce(service, worker.port, metrics_port)
+            await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        tasks = (starting, stopping, failing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await worker.drain()
+    return int(worker.failed.is_set())
+
+
 def instance_id(prefix: str) -> str:
     """A name that no other process has, and no later one on the same machine: prefix-host-pid-random."""
     return f"{prefix}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -77,6 +118,7 @@ def instance_id(prefix: str) -> str:
 
 def announce(service: str, port: int, metrics_port: int) -> None:
     """Tell whoever started the process, as one JSON line on stdout, that it serves and where. Logs go to stderr."""
+    logger.info("ready: gRPC on port %d, metrics on port %d", port, metrics_port)
     print(json.dumps({"service": service, "port": port, "metrics_port": metrics_port}), flush=True)
 
 

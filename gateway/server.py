@@ -1,7 +1,6 @@
 """A gateway from start to drain. Its health is SERVING while at least one verify worker can be used."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,8 +16,6 @@ from gateway.pool import Pool
 from gateway.servicer import GatewayServicer
 from gateway.tokenizer import Tokenizer, load_tokenizer
 
-logger = logging.getLogger(__name__)
-
 GATEWAY_SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 
 
@@ -28,7 +25,6 @@ async def serve(config: GatewayConfig, stop: asyncio.Event) -> None:
     metrics_port = start_metrics_server(config.host, config.metrics_port, registry)
     tokenizer = await asyncio.to_thread(load_tokenizer, config.model)
     async with gateway_server(config, tokenizer, GatewayMetrics(registry)) as port:
-        logger.info("gRPC on %s:%d, metrics on http://%s:%d/metrics", config.host, port, config.host, metrics_port)
         announce("gateway", port, metrics_port)
         await stop.wait()
 

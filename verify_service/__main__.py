@@ -4,11 +4,11 @@ import asyncio
 import logging
 import sys
 
+from draftwire import service
 from draftwire.config import load_config
 from draftwire.engine.base import Engine
 from draftwire.engine.load import load_engine
 from draftwire.metrics import new_registry, start_metrics_server
-from draftwire.service import announce, pin, run
 from verify_service.config import VerifyConfig
 from verify_service.worker import VerifyWorker
 
@@ -19,7 +19,6 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
     """Run one verify worker until `stop`; 1 if its engine failed."""
 
     def make_engine() -> Engine:
-        logger.info("loading target %s", config.target)
         return load_engine(
             config.target,
             dtype=config.dtype,
@@ -29,29 +28,20 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
             max_batched_tokens=config.max_num_batched_tokens,
             batch_invariant=config.batch_invariant,
             threads=config.engine_threads,
+            progress=logger.info,
         )
 
-    pin(config.cpu_affinity)
+    service.pin(config.cpu_affinity)
     registry = new_registry()
     metrics_port = start_metrics_server(config.host, config.metrics_port, registry)
-    failed = asyncio.Event()
-    worker = VerifyWorker(config, make_engine, registry, failed)
-    try:
-        await worker.start()
-        logger.info("ready; metrics on http://%s:%d/metrics", config.host, metrics_port)
-        announce("verify", worker.port, metrics_port)
-        await asyncio.wait(
-            [asyncio.create_task(stop.wait()), asyncio.create_task(failed.wait())], return_when="FIRST_COMPLETED"
-        )
-    finally:
-        await worker.drain()
-    return int(failed.is_set())
+    worker = VerifyWorker(config, make_engine, registry, asyncio.Event())
+    return await service.serve("verify", worker, stop, metrics_port)
 
 
 def main() -> int:
     """The process."""
     config = load_config(VerifyConfig, sys.argv[1:])
-    return run("verify", lambda stop: serve(config, stop), log_level=config.log_level)
+    return service.run("verify", lambda stop: serve(config, stop), log_level=config.log_level)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,9 @@ class DraftClient:
             except DraftwireError as error:
                 logger.warning("draft worker %s: %s", self.address, error)
                 pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
+            except Exception:  # a bug, perhaps woken by this peer; the other peers and the next connection go on
+                logger.exception("draft worker %s: the stream failed unexpectedly", self.address)
+                pause = LONGEST_PAUSE
             await asyncio.sleep(pause)
 
     async def _converse(self) -> None:
@@ -115,31 +118,41 @@ class DraftClient:
         )
 
     async def _exchange(self, call: Call, worker: DraftWorker) -> None:
-        """Read until the stream ends, while another task writes."""
+        """Read and write until the stream ends."""
         self._outbox, self._filled = VerifierOutbox(), asyncio.Event()
-        self.worker_id = worker.id
         self._post(DraftUp(worker))
-        writer = asyncio.create_task(self._write(call))
+        self.worker_id = worker.id
+        tasks = [asyncio.create_task(self._read(call, worker)), asyncio.create_task(self._write(call))]
         try:
-            while True:
-                message = await self._next(call)
-                if isinstance(message, Hello):
-                    raise ProtocolViolation("Hello may be sent only once")
-                self._post(DraftSaid(worker.id, message, time.monotonic()))
-        except ResourceExhausted as error:
-            raise Unavailable(f"{error}: proposals cannot be taken fast enough") from None
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:  # the reader first: it knows why the stream ended
+                if task.done():
+                    task.result()
         finally:
             self.worker_id = None
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)  # the reader knows why the stream ended
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._post(DraftDown(worker.id))
+
+    async def _read(self, call: Call, worker: DraftWorker) -> None:
+        while True:
+            message = await self._next(call)
+            if isinstance(message, Hello):
+                raise ProtocolViolation("Hello may be sent only once")
+            try:
+                self._post(DraftSaid(worker.id, message, time.monotonic()))
+            except ResourceExhausted as error:
+                raise Unavailable(f"{error}: proposals cannot be taken fast enough") from None
 
     async def _next(self, call: Call) -> Hello | DrafterStep | Load | Draining:
         """The worker's next message; an entry that is malformed ends its session, as the worker's own Ended would."""
         reply = await call.read()
-        if not isinstance(reply, pb.SpeculateResponse):
+        if reply is grpc.aio.EOF:
             # Reading tells only that the stream is over; its status tells why.
             raise Unavailable(f"the stream ended: {(await call.code()).name} {await call.details()}")
+        if not isinstance(reply, pb.SpeculateResponse):  # gRPC reads None and goes on
+            raise ProtocolViolation("a message cannot be parsed")
         message, bad = drafter_message_from_proto(reply)
         if isinstance(message, DrafterStep) and bad:
             message = dataclasses.replace(message, ended=message.ended + bad)

@@ -1,7 +1,6 @@
 """The draft workers as the verifier knows them, and the choice among them. Pure: no socket, time is an argument."""
 
 import random
-from collections.abc import Container
 from dataclasses import dataclass
 
 
@@ -52,14 +51,14 @@ class DraftPool:
         self._rng = rng
         self.workers: dict[int, DraftWorker] = {}
 
-    def choose(self, length: int, now: float, exclude: Container[int] = ()) -> DraftWorker | None:
+    def choose(self, length: int, now: float) -> DraftWorker | None:
         """A worker for a session of `length` tokens: the less loaded of two drawn at random (power of two choices,
         Mitzenmacher 2001), which spreads load without herding on a stale report. None if none can take it.
         """
         fit = [
             worker
             for worker in self.workers.values()
-            if not (worker.draining or worker.silent or worker.id in exclude)
+            if not (worker.draining or worker.silent)
             and worker.load < 1
             and worker.blocked_until <= now
             and length < worker.max_model_len

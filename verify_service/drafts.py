@@ -89,7 +89,7 @@ class Drafts:
         self._opens[worker.id].append(
             session.open(generation.request.sampling, generation.mode, seed, generation.request.choice, self._window)
         )
-        generation.link = DraftLink(worker.id, session, heard_at=now, empty_since=now)
+        generation.link = DraftLink(worker.id, session, heard_at=now)
         self._by_session[session_id] = generation
         worker.own += 1
 
@@ -99,10 +99,12 @@ class Drafts:
         if link is None:
             return
         window = self._window if generation.plan.num_speculative_tokens else 0
-        self._commits[link.worker].append(link.session.commit(token_ids, window))
+        if window and not link.session.window:
+            link.heard_at, link.steps_unheard = now, 0
+        commit = link.session.commit(token_ids, window)
+        self._commits[link.worker].append(commit)
+        link.commits.append((commit.number, link.session.committed, now))
         link.steps_unheard += 1
-        if link.session.pending_count == 0:
-            link.empty_since = now
 
     def drop(self, generation: Generation) -> None:
         """Close the generation's session, if it has one."""
@@ -112,15 +114,20 @@ class Drafts:
             self._forget(generation)
 
     def watch(self, generation: Generation, now: float) -> None:
-        """Take the session away from a draft that owes proposals and stays silent."""
+        """Take the session away from a draft that owes proposals and stays silent.
+
+        Never while a guess is there: dropping it untested because of what came after it would bias the output.
+        """
         link = generation.link
-        if link is None or link.session.pending_count >= link.session.window:
+        if link is None or link.session.pending_count or not link.session.window:
             return
         worker = self._pool.workers[link.worker]
         dead = now - worker.heard_at > SILENCE_SECONDS
         if now - link.heard_at > (SILENCE_SECONDS if dead else BUSY_SECONDS) and link.steps_unheard >= SILENCE_STEPS:
             logger.warning("draft worker %s is silent; session %d leaves it", worker.address, link.session.session_id)
             worker.silent = dead
+            if not dead:
+                generation.draft_failures += 1  # or it would come back to the same worker, and be silent there again
             self._lose(generation, now, "silent")
 
     def flush(self) -> None:
@@ -190,7 +197,7 @@ class Drafts:
             self._metrics.stale.inc(len(proposal.tokens))
             return
         generation = self._by_session[proposal.session_id]
-        before = link.session.stale
+        stale_before, path_before = link.session.stale, link.session.path
         try:
             link.session.receive(proposal)
         except ProtocolViolation as error:
@@ -200,12 +207,21 @@ class Drafts:
             generation.draft_failures += 1
             self._lose(generation, at, "violation")
             return
-        stale = link.session.stale - before
+        stale = link.session.stale - stale_before
         generation.stats.stale_tokens += stale
         self._metrics.stale.inc(stale)
-        if link.empty_since is not None and link.session.pending_count:
-            self._clock.saw_restart(max(0.0, at - link.empty_since))
-            link.empty_since = None
+        if proposal.path > path_before:
+            self._time_restart(link, proposal, at)
+
+    def _time_restart(self, link: DraftLink, proposal: Proposal, at: float) -> None:
+        """Learn how long a new path takes to show: from the commit that it is named by, right behind which it begins.
+
+        A path that was refuted again meanwhile counts too. Else a round trip longer than a step would never be seen,
+        and every wait would be too short.
+        """
+        for number, end, committed_at in link.commits:
+            if (number, end) == (proposal.path, proposal.position):
+                self._clock.saw_restart(max(0.0, at - committed_at))
 
     def _ended(self, worker: DraftWorker, ended: Ended, at: float) -> None:
         generation = self._by_session.get(ended.session_id)
@@ -214,13 +230,9 @@ class Drafts:
         logger.info("draft worker %s ended a session: %s %s", worker.address, ended.reason.value, ended.detail)
         if ended.reason is EndReason.OVERLOADED:
             worker.blocked_until = at + RETRY_SECONDS
-        elif ended.reason is EndReason.MAX_MODEL_LEN:
-            generation.draft_retry_at = at + RETRY_SECONDS
-        else:
+        elif ended.reason is not EndReason.MAX_MODEL_LEN:
             generation.draft_failures += 1
-        self._metrics.reassignments.labels(ended.reason.value).inc()
-        generation.stats.reassignments += 1
-        self.drop(generation)
+        self._lose(generation, at, ended.reason.value)
 
     # Sessions that lose their worker.
 

@@ -16,7 +16,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The caller is gone, its deadline is over, or it has everything."""
+    """The caller is gone, does not read, has everything, or its time is over."""
 
     generation: Generation
 
@@ -48,5 +48,8 @@ class DraftSaid:
     message: DrafterStep | Load | Draining
     at: float
 
+
+#: Events that end or take back something: the engine's thread takes them even when its inbox is full.
+ALWAYS_TAKEN = (Cancel, Wake, DraftDown)
 
 Event = Submit | Cancel | Wake | DraftUp | DraftDown | DraftSaid

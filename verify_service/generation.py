@@ -1,11 +1,15 @@
 """One answer in progress, as the engine's thread sees it: its tokens, its place in the KV cache, its draft."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from draftwire.session import VerifierSession
 from draftwire.types import FinishReason, GenerateRequest, ModelInfo, SpeculationStats, Usage, VerificationMode
 from verify_service.output import Output
 from verify_service.policy import Acceptance, Plan
+
+#: How far back a commit may lie that a path's first proposal is timed by.
+TIMED_COMMITS = 64
 
 NO_SPECULATION = Plan(0, 0, 0.0)
 
@@ -17,18 +21,19 @@ class DraftLink:
     Attributes:
         worker: id of the connection (draft_pool.DraftWorker.id).
         session: the protocol's state.
-        heard_at: when the draft last sent something for it (or was opened), time.monotonic() seconds.
+        heard_at: since when the draft owes a sign of life: it said something, was opened or got its credit back then.
+            time.monotonic(), seconds.
         steps_unheard: target steps since then.
-        empty_since: since when no proposal is pending; None while some are.
         fruitless_waits: how often in a row the session waited its tau and nothing came.
+        commits: (number, end, time) of the latest, by which the first proposal of a path is timed.
     """
 
     worker: int
     session: VerifierSession
     heard_at: float
     steps_unheard: int = 0
-    empty_since: float | None = None
     fruitless_waits: int = 0
+    commits: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=TIMED_COMMITS))
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +55,7 @@ class Generation:
         draft_failures: sessions that a draft worker or a broken rule ended.
         plan: how many proposals to wait for and to test.
         ready_since: since when it could have joined a step.
-        paused_since: since when its caller has been too slow; None if it is not.
+        over: finished, cancelled or failed.
     """
 
     request: GenerateRequest
@@ -69,7 +74,6 @@ class Generation:
     draft_failures: int = 0
     plan: Plan = NO_SPECULATION
     ready_since: float = 0.0
-    paused_since: float | None = None
     over: bool = False
     stats: SpeculationStats = field(default_factory=SpeculationStats)
 

@@ -9,10 +9,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from draftwire.engine.base import Engine
-from draftwire.errors import ResourceExhausted
 from draftwire.sampling import SessionRows, Verdict, verify
 from draftwire.types import Committed, Finished, FinishReason, ModelInfo, SpeculationStats, Started
 from verify_service.drafts import Drafts
@@ -21,7 +19,7 @@ from verify_service.generation import Generation
 from verify_service.metrics import VerifyMetrics
 from verify_service.output import Mailman
 from verify_service.policy import Planner, StepClock
-from verify_service.scheduler import Work, schedule
+from verify_service.scheduler import Work, schedule, waited_in_vain
 
 logger = logging.getLogger(__name__)
 
@@ -29,28 +27,15 @@ logger = logging.getLogger(__name__)
 DECODE_TOKENS = 128
 #: A generation's plan is made anew after so many of its steps.
 REPLAN_STEPS = 8
-#: How often an idle loop looks after drafts and slow callers, seconds.
-IDLE_LOOK = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class LoopOptions:
-    """Limits of the loop.
-
-    Attributes:
-        instance_id: this process.
-        stall_seconds: a caller that reads nothing for so long loses its answer.
-    """
-
-    instance_id: str
-    stall_seconds: float = 30.0
 
 
 class VerifyLoop:
     """`EngineLoop` of the verify worker.
 
     Args:
+        instance_id: this process.
         poll: gives this loop what has arrived meanwhile, without waiting (EngineThread.drain_into).
+        monotonic: seconds, as `step` is given them.
     """
 
     def __init__(
@@ -62,8 +47,9 @@ class VerifyLoop:
         clock: StepClock,
         mailman: Mailman,
         metrics: VerifyMetrics,
-        options: LoopOptions,
+        instance_id: str,
         poll: Callable[["VerifyLoop"], object],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._drafts = drafts
@@ -71,8 +57,9 @@ class VerifyLoop:
         self._clock = clock
         self._mailman = mailman
         self._metrics = metrics
-        self._options = options
+        self._instance_id = instance_id
         self._poll = poll
+        self._monotonic = monotonic
         self._waiting: deque[Generation] = deque()
         self._running: list[Generation] = []
         self._acceptance = 0.5  # of the whole worker: where a new generation starts
@@ -89,24 +76,24 @@ class VerifyLoop:
             case DraftUp(worker):
                 self._drafts.worker_up(worker)
             case DraftDown(worker_id):
-                self._drafts.worker_down(worker_id, time.monotonic())
+                self._drafts.worker_down(worker_id, self._monotonic())
             case Wake():
                 pass
 
     def step(self, now: float) -> float | None:
         """One step, if anybody is ready."""
         self._admit(now)
-        able = [generation for generation in list(self._running) if self._keeps_up(generation, now)]
+        able = [generation for generation in self._running if not generation.output.full]
         for generation in able:
             self._drafts.watch(generation, now)
             self._drafts.supply(generation, now)
         work, wait = schedule(able, now, self._engine.max_batched_tokens)
         if work:
+            self._note_fruitless_waits(work, now)
             self._run(work)
-        self._deliver()
-        if not self._running:
-            return None
-        return IDLE_LOOK if wait is None else min(wait, IDLE_LOOK)
+        self._drafts.flush()
+        self._mailman.deliver()
+        return wait
 
     def _admit(self, now: float) -> None:
         while self._waiting:
@@ -121,29 +108,21 @@ class VerifyLoop:
             self._replan(generation)
             self._running.append(generation)
             self._metrics.cached.inc(generation.cached)
-            self._mailman.post(generation.output, Started(self._options.instance_id, generation.request.request_id))
+            self._mailman.post(generation.output, Started(self._instance_id, generation.request.request_id))
         self._count()
 
-    def _keeps_up(self, generation: Generation, now: float) -> bool:
-        """Whether the caller reads; one that does not pauses its session and in the end loses it."""
-        if not generation.output.full:
-            generation.paused_since = None
-            return True
-        if generation.paused_since is None:
-            generation.paused_since = now
-        elif now - generation.paused_since > self._options.stall_seconds:
-            error = ResourceExhausted(f"the answer was not read for {self._options.stall_seconds:g} s")
-            self._mailman.post(generation.output, error)
-            self._release(generation, "stalled")
-        return False
+    def _note_fruitless_waits(self, work: list[Work], now: float) -> None:
+        for piece in work:
+            if piece.generation.link and waited_in_vain(piece.generation, now):
+                piece.generation.link.fruitless_waits += 1
 
     def _run(self, work: list[Work]) -> None:
-        started = time.monotonic()
+        started = self._monotonic()
         logits = self._engine.forward([piece.chunk for piece in work])
         self._poll(self)
         rows = [(piece, _rows(piece)) for piece in work if piece.chunk.num_logits]
         verdicts = verify(logits, [row for _, row in rows]) if rows else []
-        now = time.monotonic()
+        now = self._monotonic()
         for piece in work:
             piece.generation.computed = piece.chunk.start + len(piece.chunk.token_ids) - len(piece.proposals)
         total = SpeculationStats()
@@ -170,21 +149,18 @@ class VerifyLoop:
         if reason is not None:
             self._finish(generation, reason)
             return outcome
-        self._drafts.commit(generation, token_ids, now)
-        generation.ready_since = now
         if generation.stats.steps % REPLAN_STEPS == 0:
             self._replan(generation)
+        self._drafts.commit(generation, token_ids, now)  # with the new plan's credit
+        generation.ready_since = now
         return outcome
 
     def _learn(self, generation: Generation, outcome: SpeculationStats) -> None:
-        """What the policy goes by: the acceptance, or that the draft let the session wait for nothing."""
-        link = generation.link
+        """What the policy goes by."""
         if outcome.tested_tokens:
             self._metrics.step_acceptance.observe(outcome.accepted_tokens)
             generation.acceptance.saw(outcome.accepted_tokens, outcome.tested_tokens)
             self._acceptance += 0.02 * (generation.acceptance.rate - self._acceptance)
-        elif link and generation.plan.min_proposals and not link.session.pending_count:
-            link.fruitless_waits += 1
 
     def _account(self, work: list[Work], seconds: float) -> None:
         tokens = sum(len(piece.chunk.token_ids) for piece in work)
@@ -216,6 +192,7 @@ class VerifyLoop:
             self._waiting.remove(generation)
             generation.over = True
             self._metrics.answers.labels("cancelled").inc()
+            self._count()
         else:
             self._release(generation, "cancelled")
 
@@ -228,10 +205,6 @@ class VerifyLoop:
         self._running.remove(generation)
         self._metrics.answers.labels(outcome).inc()
         self._count()
-
-    def _deliver(self) -> None:
-        self._drafts.flush()
-        self._mailman.deliver()
 
     def _count(self) -> None:
         self._metrics.running.set(len(self._running))

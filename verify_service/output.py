@@ -7,7 +7,7 @@ woken a few at a time, so that many of them never keep the loop from reading the
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from draftwire.types import Committed, Finished, Started
 
@@ -22,10 +22,12 @@ class Output:
 
     Args:
         limit: most tokens that may wait for the caller before the session pauses.
+        resume: called on the event loop when the caller of a paused session has made room.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, resume: Callable[[], None]) -> None:
         self._limit = limit
+        self._resume = resume
         self._waiting: deque[Event] = deque()  # bounded by `full`: a session that is full commits nothing
         self._filled = asyncio.Event()
         self._produced = 0  # written by the engine's thread alone
@@ -65,6 +67,9 @@ class Output:
             raise event
         if isinstance(event, Committed):
             self._consumed += len(event.token_ids)
+            waiting = self._produced - self._consumed  # read after our own counter, so that no pause is overlooked
+            if waiting < self._limit <= waiting + len(event.token_ids):
+                self._resume()
         return event
 
 

@@ -37,13 +37,25 @@ class Work:
 
 def patience(generation: Generation, now: float) -> float:
     """Seconds that the generation would still wait for proposals; 0 = ready."""
-    link, plan = generation.link, generation.plan
-    if generation.missing > 1 or link is None or link.fruitless_waits >= MAX_FRUITLESS_WAITS:
+    link = generation.link
+    if link is None or link.fruitless_waits >= MAX_FRUITLESS_WAITS or link.session.pending_count >= wanted(generation):
         return 0.0
-    wanted = min(plan.min_proposals, testable(generation))
-    if link.session.pending_count >= wanted:
-        return 0.0
-    return max(0.0, generation.ready_since + plan.max_wait - now)
+    return max(0.0, generation.ready_since + generation.plan.max_wait - now)
+
+
+def waited_in_vain(generation: Generation, now: float) -> bool:
+    """Whether it has waited its tau and not a single proposal has come."""
+    link = generation.link
+    if link is None or link.session.pending_count or not wanted(generation):
+        return False
+    return now >= generation.ready_since + generation.plan.max_wait
+
+
+def wanted(generation: Generation) -> int:
+    """How many proposals the generation waits for: its m, as far as it may test them and its draft may send them."""
+    if generation.missing > 1 or generation.link is None:
+        return 0
+    return min(generation.plan.min_proposals, testable(generation), generation.link.session.window)
 
 
 def testable(generation: Generation) -> int:
@@ -69,7 +81,8 @@ def schedule(generations: Sequence[Generation], now: float, budget: int) -> tupl
         return [], wait
     decoding = [g for g in generations if g.missing == 1]
     prefilling = [g for g in generations if g.missing > 1]
-    reserved = min(sum(g.missing for g in prefilling), int(budget * PREFILL_SHARE))
+    spare = max(1, min(int(budget * PREFILL_SHARE), budget - len(decoding)))  # beside a token for everyone
+    reserved = min(sum(g.missing for g in prefilling), spare)
     work, used = _decode(decoding, budget - reserved)
     for generation in prefilling:
         if used >= budget:
@@ -81,7 +94,8 @@ def schedule(generations: Sequence[Generation], now: float, budget: int) -> tupl
 
 
 def _decode(generations: Sequence[Generation], budget: int) -> tuple[list[Work], int]:
-    """One token for everyone first, then proposals while the budget lasts."""
+    """One token for everyone first, then proposals while the budget lasts; where it does not do, they take turns."""
+    generations = sorted(generations, key=lambda generation: generation.ready_since)
     spare = budget - len(generations)
     work: list[Work] = []
     used = 0

@@ -1,14 +1,16 @@
 """VerifyService on the wire: convert, call, convert."""
 
+import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 import grpc
 
-from draftwire.errors import ResourceExhausted, Unavailable
+from draftwire.errors import EngineError, ResourceExhausted, Unavailable
 from draftwire.rpc.convert import model_info_to_proto
 from draftwire.rpc.convert_verify import event_to_proto, generate_request_from_proto
 from draftwire.rpc.status import errors_as_status
@@ -31,6 +33,7 @@ class VerifyServicer(VerifyServiceServicer):
     model: the target.
     post: hands an event to the engine's thread.
     acceptance: the worker's acceptance rate, where a new session starts.
+    fresh_seed: keys the answers whose callers give no seed, 64 bits.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class VerifyServicer(VerifyServiceServicer):
         model: ModelInfo,
         post: Callable[[Event], None],
         acceptance: Callable[[], float],
+        fresh_seed: Callable[[], int],
     ) -> None:
         self._config = config
         self._instance_id = instance_id
         self._model = model
         self._post = post
         self._acceptance = acceptance
+        self._fresh_seed = fresh_seed
         self._outputs: set[Output] = set()
         self._refusal: Unavailable | None = None
 
@@ -60,38 +65,41 @@ class VerifyServicer(VerifyServiceServicer):
             max_sessions=self._config.max_num_seqs,
         )
 
-    async def Generate(
-        self, request: pb.VerifyServiceGenerateRequest, context: Context
-    ) -> AsyncIterator[pb.VerifyServiceGenerateResponse]:
+    async def Generate(self, request: pb.VerifyServiceGenerateRequest, context: Context) -> None:
         """One answer. A caller that goes away, or whose deadline passes, cancels this coroutine and frees its slot."""
         async with errors_as_status(context):
             wanted = generate_request_from_proto(request)
             validate_request(wanted, self._model, self._config.num_speculative_tokens)
             if not wanted.request_id:
                 wanted = replace(wanted, request_id=f"gen-{secrets.token_hex(8)}")
-            async for event in self.answer(wanted):
-                yield event_to_proto(event)
+            async with aclosing(self.answer(wanted)) as events:
+                async for event in events:
+                    await self._write(context, event_to_proto(event))
 
-    async def answer(self, request: GenerateRequest) -> AsyncIterator[Started | Committed | Finished]:
+    async def _write(self, context: Context, event: pb.VerifyServiceGenerateResponse) -> None:
+        """Flow control holds a write back while the caller does not read; in the end that costs it the answer."""
+        try:
+            async with asyncio.timeout(self._config.stall_seconds):
+                await context.write(event)
+        except TimeoutError:
+            raise ResourceExhausted(f"the answer was not read for {self._config.stall_seconds:g} s") from None
+
+    async def answer(self, request: GenerateRequest) -> AsyncGenerator[Started | Committed | Finished, None]:
         """The events of one validated request. Raises ResourceExhausted, Unavailable; closing it frees the slot."""
         if self._refusal:
             raise self._refusal
         most = self._config.max_num_seqs + self._config.max_waiting
         if len(self._outputs) >= most:
             raise ResourceExhausted(f"{most} requests run or wait already (--max-num-seqs + --max-waiting)")
-        output = Output(self._config.max_pending_tokens)
-        generation = Generation.of(request, self._model, output, secrets.randbits(64), self._acceptance())
+        output = Output(self._config.max_pending_tokens, resume=lambda: self._post(Wake()))
+        generation = Generation.of(request, self._model, output, self._fresh_seed(), self._acceptance())
         self._outputs.add(output)
         try:
             self._post(Submit(generation))
-            while True:
-                was_full = output.full
+            event = None
+            while not isinstance(event, Finished):
                 event = await output.get()
                 yield event
-                if isinstance(event, Finished):
-                    return
-                if was_full:
-                    self._post(Wake())
         finally:
             self._outputs.discard(output)
             self._post(Cancel(generation))
@@ -102,7 +110,7 @@ class VerifyServicer(VerifyServiceServicer):
 
     def fail(self, error: Exception) -> None:
         """The engine is gone: every answer ends, and no new one begins; on the event loop."""
-        self._refusal = Unavailable(f"the engine failed: {type(error).__name__}")
+        self._refusal = Unavailable("the engine failed and the verify worker stops")
         for output in self._outputs:
-            output.put(self._refusal)
+            output.put(EngineError(f"the engine failed: {type(error).__name__}"))
             output.wake()

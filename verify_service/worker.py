@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -18,8 +20,8 @@ from draftwire.v1.verify_service_pb2_grpc import add_VerifyServiceServicer_to_se
 from verify_service.config import VerifyConfig
 from verify_service.draft_client import DraftClient
 from verify_service.drafts import Drafts
-from verify_service.events import Event
-from verify_service.loop import LoopOptions, VerifyLoop
+from verify_service.events import ALWAYS_TAKEN, Event
+from verify_service.loop import VerifyLoop
 from verify_service.metrics import VerifyMetrics
 from verify_service.output import Mailman
 from verify_service.policy import Planner, StepClock
@@ -29,6 +31,12 @@ logger = logging.getLogger(__name__)
 
 SERVICE_NAME = verify_service_pb2.DESCRIPTOR.services_by_name["VerifyService"].full_name
 
+#: How long calls may take to end once the engine has failed.
+LAST_WORDS_SECONDS = 1.0
+
+#: How long the engine's thread may take to end its step.
+THREAD_SECONDS = 10.0
+
 
 class VerifyWorker:
     """Start it, use `port`, drain it.
@@ -37,6 +45,7 @@ class VerifyWorker:
         make_engine: loads the target; called on the engine's thread, which owns it.
         registry: where its metrics go.
         failed: set when the engine's loop fails; the process should then end.
+        fresh_seed: keys the answers whose callers give no seed, and the drafts' own randomness; 64 bits.
     """
 
     def __init__(
@@ -45,13 +54,15 @@ class VerifyWorker:
         make_engine: Callable[[], Engine],
         registry: CollectorRegistry,
         failed: asyncio.Event,
+        fresh_seed: Callable[[], int] = lambda: secrets.randbits(64),
     ) -> None:
         self.config = config
         self.instance_id = instance_id("verify")
         self.port = 0
         self._make_engine = make_engine
         self._metrics = VerifyMetrics(registry)
-        self._failed = failed
+        self.failed = failed
+        self._fresh_seed = fresh_seed
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[VerifyLoop] = self._loop.create_future()
         self._thread: EngineThread[Event] = EngineThread(self._make_loop, self._on_failure, name="verify-engine")
@@ -64,15 +75,15 @@ class VerifyWorker:
         """Load the target, bind, connect to the drafts. Raises the error that kept it from starting."""
         self._thread.start()
         engine_loop = await self._ready
-        model = engine_loop.model
+        model = replace(engine_loop.model, name=self.config.served_model_name or engine_loop.model.name)
         self._servicer = VerifyServicer(
-            self.config, self.instance_id, model, self._thread.post, lambda: engine_loop.acceptance
+            self.config, self.instance_id, model, self._post, lambda: engine_loop.acceptance, self._fresh_seed
         )
         add_VerifyServiceServicer_to_server(self._servicer, self._server.server)  # type: ignore[no-untyped-call]
         self.port = await self._server.start([SERVICE_NAME])
         hello = Hello(PROTOCOL_VERSION, self.instance_id, model, self.config.max_num_seqs)
         if self.config.num_speculative_tokens:
-            self._clients += (DraftClient(address, hello, self._thread.post) for address in self.config.drafts)
+            self._clients += (DraftClient(address, hello, self._post) for address in self.config.drafts)
         self._tasks = [asyncio.create_task(client.run()) for client in self._clients]
         logger.info(
             "serving %s (%s, %s, V=%d, max_model_len=%d) on %s:%d with %d draft address(es)",
@@ -80,20 +91,30 @@ class VerifyWorker:
             *(self.config.host, self.port, len(self._clients)),
         )
 
-    def answer(self, request: GenerateRequest) -> AsyncIterator[Started | Committed | Finished]:
+    def answer(self, request: GenerateRequest) -> AsyncGenerator[Started | Committed | Finished, None]:
         """The events of one answer, taken in this process; the request is not validated again."""
         assert self._servicer is not None, "start first"
         return self._servicer.answer(request)
 
     async def drain(self) -> None:
-        """NOT_SERVING, no new calls, finish the running ones within --shutdown-grace, stop."""
+        """NOT_SERVING, no new calls, finish the running ones within --shutdown-grace, stop.
+
+        Before the target is loaded there is nothing to wait for: the engine's thread ends once it is loaded.
+        """
         if self._servicer:
-            self._servicer.refuse()
-            await self._server.drain(self.config.shutdown_grace)
+            if self.failed.is_set():
+                grace = LAST_WORDS_SECONDS
+            else:
+                grace = self.config.shutdown_grace
+                self._servicer.refuse()
+            await self._server.drain(grace)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self._thread.stop)
+        await asyncio.to_thread(self._thread.stop, THREAD_SECONDS if self._servicer else 0.0)
+
+    def _post(self, event: Event) -> None:
+        self._thread.post(event, always=isinstance(event, ALWAYS_TAKEN))
 
     def _make_loop(self) -> VerifyLoop:
         """On the engine's thread."""
@@ -104,17 +125,26 @@ class VerifyWorker:
         loop = VerifyLoop(
             engine=engine,
             drafts=Drafts(
-                model=engine.info, window=window, send=self._send, clock=clock, metrics=metrics, rng=random.Random()
+                model=engine.info,
+                window=window,
+                send=self._send,
+                clock=clock,
+                metrics=metrics,
+                rng=random.Random(self._fresh_seed()),
             ),
             planner=Planner(config.schedule, config.num_speculative_tokens, clock),
             clock=clock,
             mailman=Mailman(self._loop),
             metrics=metrics,
-            options=LoopOptions(self.instance_id, config.stall_seconds),
+            instance_id=self.instance_id,
             poll=self._thread.drain_into,
         )
-        self._loop.call_soon_threadsafe(self._ready.set_result, loop)
+        self._loop.call_soon_threadsafe(self._start_serving, loop)
         return loop
+
+    def _start_serving(self, loop: VerifyLoop) -> None:
+        if not self._ready.done():  # nobody waits any more if the worker was told to stop meanwhile
+            self._ready.set_result(loop)
 
     def _send(self, steps: Mapping[int, VerifierStep]) -> None:
         self._loop.call_soon_threadsafe(self._route, steps)
@@ -133,4 +163,4 @@ class VerifyWorker:
             self._ready.set_exception(error)
         if self._servicer:
             self._servicer.fail(error)
-        self._failed.set()
+        self.failed.set()

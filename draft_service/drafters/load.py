@@ -1,15 +1,11 @@
-"""From the flags to a drafter: loads the model where one is needed."""
+"""From the flags to a drafter; torch, which takes seconds to import, is imported only where a model is wanted."""
 
 import logging
 
 from draft_service.config import DraftConfig
 from draft_service.drafters.base import Drafter
 from draft_service.drafters.hybrid import HybridDrafter
-from draft_service.drafters.model import ModelDrafter
 from draft_service.drafters.ngram import NgramDrafter
-from draft_service.drafters.replay import Replay, read_recordings
-from draftwire.engine.base import Engine
-from draftwire.engine.load import load_engine
 from draftwire.types import ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -20,16 +16,10 @@ NGRAM_MODEL_LEN = 32768
 
 def make_drafter(config: DraftConfig) -> Drafter:
     """The drafter that the flags ask for, to be used on the calling thread. Raises ModelError, InvalidArgument."""
-    match config.drafter:
-        case "ngram":
-            return NgramDrafter(_any_vocabulary(config), max_sessions=config.max_num_seqs)
-        case "model":
-            return ModelDrafter(_load(config))
-        case "hybrid":
-            return HybridDrafter(ModelDrafter(_load(config)))
-        case "replay":
-            recordings = read_recordings(config.replay_file or "")
-            return ModelDrafter(_load(config), draw=Replay(recordings, config.acceptance), source="replay")
+    if config.drafter == "ngram":
+        return NgramDrafter(_any_vocabulary(config), max_sessions=config.max_num_seqs)
+    drafter = _model_drafter(config)
+    return HybridDrafter(drafter) if config.drafter == "hybrid" else drafter
 
 
 def _any_vocabulary(config: DraftConfig) -> ModelInfo:
@@ -44,8 +34,14 @@ def _any_vocabulary(config: DraftConfig) -> ModelInfo:
     )
 
 
-def _load(config: DraftConfig) -> Engine:
-    return load_engine(
+def _model_drafter(config: DraftConfig) -> Drafter:
+    from draft_service.drafters.model import ModelDrafter, draw_from_model  # noqa: PLC0415
+    from draft_service.drafters.replay import Replay, read_recordings  # noqa: PLC0415
+    from draftwire.engine.load import load_engine  # noqa: PLC0415
+
+    replaying = config.drafter == "replay"
+    draw = Replay(read_recordings(config.replay_file or ""), config.acceptance) if replaying else draw_from_model
+    engine = load_engine(
         config.draft,
         dtype=config.dtype,
         device=config.device,
@@ -55,3 +51,4 @@ def _load(config: DraftConfig) -> Engine:
         threads=config.engine_threads,
         progress=logger.info,
     )
+    return ModelDrafter(engine, draw=draw, source="replay" if replaying else "model")

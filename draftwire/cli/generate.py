@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic_settings import CliPositionalArg
 
 from draftwire.cli.client import Transcript, stream
+from draftwire.errors import InvalidArgument
 from draftwire.rpc.client import connect
 from draftwire.rpc.status import error_of
 from draftwire.v1 import gateway_service_pb2 as pb
@@ -59,6 +60,9 @@ class Generate(BaseModel):
             async with asyncio.timeout(self.timeout), connect(self.gateway) as channel:
                 async for text in stream(channel, self.request(), transcript):
                     print(text, end="", flush=True)
+        except InvalidArgument as error:
+            print(f"draftwire generate: --gateway: {error.problem}", file=sys.stderr)
+            return 1
         except grpc.aio.AioRpcError as error:
             print(f"\ndraftwire generate: {self.gateway}: {error_of(error)}", file=sys.stderr)
             return 1

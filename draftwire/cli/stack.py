@@ -12,6 +12,7 @@ from typing import Literal
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from draftwire.cli.processes import ServiceProcess, free_port, split_cores
+from draftwire.errors import InvalidArgument
 from draftwire.rpc.client import connect
 
 Progress = Callable[[str], None]
@@ -88,7 +89,13 @@ async def _start(running: Stack, progress: Progress) -> None:
         progress(f"{service.name} on {service.address}")
 
     progress("loading the models")
-    await asyncio.gather(*map(start, running.services))
+    starting = [asyncio.create_task(start(service)) for service in running.services]
+    try:
+        await asyncio.gather(*starting)
+    finally:  # where one cannot start, none may come up behind our back
+        for task in starting:
+            task.cancel()
+        await asyncio.wait(starting)
     async with connect(running.gateway.address) as channel, asyncio.timeout(CONNECT_SECONDS):
         stub = health_pb2_grpc.HealthStub(channel)
         async for reply in stub.Watch(health_pb2.HealthCheckRequest()):
@@ -96,8 +103,19 @@ async def _start(running: Stack, progress: Progress) -> None:
                 return
 
 
+def _new_log(folder: Path, name: str) -> Path:
+    """Where a service of this run logs to; the last run's log stays beside it as NAME.log.1."""
+    log = folder / f"{name}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if log.exists():
+            log.replace(folder / f"{name}.log.1")
+    except OSError as error:
+        raise InvalidArgument("--log-dir", f"cannot be used: {error}") from None
+    return log
+
+
 def _describe(options: StackOptions, logs: Path) -> Stack:
-    logs.mkdir(parents=True, exist_ok=True)
     verify_cores, draft_cores = split_cores()
     if options.plain_cores == "all":
         verify_cores = sorted({*verify_cores, *draft_cores})
@@ -117,7 +135,7 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
             **common,
             **free,
         },
-        logs / "draft.log",
+        _new_log(logs, "draft"),
     )
     verify = ServiceProcess(
         "verify worker",
@@ -133,7 +151,7 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
             **common,
             **free,
         },
-        logs / "verify.log",
+        _new_log(logs, "verify"),
     )
     gateway = ServiceProcess(
         "gateway",
@@ -144,7 +162,7 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
             "model": options.target,
             **free,
         },
-        logs / "gateway.log",
+        _new_log(logs, "gateway"),
     )
     return Stack(gateway, verify, None if options.plain_cores else draft)
 

@@ -63,12 +63,16 @@ class EngineThread(Generic[Event]):
         """Start the thread."""
         self._thread.start()
 
-    def post(self, event: Event) -> None:
+    def post(self, event: Event, *, always: bool = False) -> None:
         """Hand an event to the loop; from any thread, never blocks.
+
+        Args:
+            always: take it however much waits. For an event that ends what an earlier one began: the engine must learn
+                of it, and there are no more of them than there were beginnings.
 
         Raises ResourceExhausted if `capacity` events wait already.
         """
-        if self._inbox.qsize() >= self._capacity:
+        if not always and self._inbox.qsize() >= self._capacity:
             raise ResourceExhausted(f"the engine's inbox holds {self._capacity} events already")
         self._inbox.put(event)
 
@@ -80,16 +84,17 @@ class EngineThread(Generic[Event]):
         return not self._thread.is_alive()
 
     def drain_into(self, loop: EngineLoop[Event]) -> bool:
-        """Give the loop what has arrived, without waiting; on the engine's thread only. False once stop was asked."""
-        while True:
-            try:
-                event = self._inbox.get_nowait()
-            except queue.Empty:
-                return True
+        """Give the loop what has arrived by now, without waiting; on the engine's thread only. False once told to stop.
+
+        What arrives meanwhile is left for the next time, so that a flood of events cannot keep the loop from its steps.
+        """
+        for _ in range(self._inbox.qsize()):
+            event = self._inbox.get_nowait()
             if event is None:
                 self._inbox.put(None)  # leave the request for the outer loop to see
                 return False
             loop.receive(event)
+        return True
 
     def _run(self) -> None:
         try:

@@ -13,12 +13,13 @@ import pytest
 from draft_client import PATIENCE, Client
 from draft_harness import ngram_info, opening
 
-from draft_service.__main__ import pin, serve
+from draft_service.__main__ import serve
 from draft_service.config import DraftConfig
 from draft_service.drafters.base import Drafter
 from draft_service.drafters.ngram import NgramDrafter
 from draftwire.errors import EngineError, InvalidArgument
 from draftwire.rpc.client import connect
+from draftwire.service import pin
 from draftwire.session import Close
 from draftwire.v1.draft_service_pb2_grpc import DraftServiceStub
 

@@ -93,6 +93,28 @@ async def test_generate_without_a_gateway():
     assert "127.0.0.1:9" in err
 
 
+async def test_generate_with_a_bad_address():
+    """The flag is named."""
+    code, _, err = await finish(await start("generate", "A", "--gateway", "nowhere"))
+    assert code == 1
+    assert err.startswith("draftwire generate: --gateway: must be host:port")
+
+
+async def test_up_ends_when_a_service_dies(tmp_path):
+    """A service is killed after the start: up says which, stops the others, and exits with 1; logs are this run's."""
+    (tmp_path / "gateway.log").write_text("of an earlier run\n")
+    up = await start("up", *FAKES, "--port", "0", "--log-dir", str(tmp_path))
+    await endpoints(up)
+    children = psutil.Process(up.pid).children(recursive=True)
+    next(child for child in children if "verify_service" in child.cmdline()).kill()
+    code, _, err = await finish(up)
+    assert code == 1
+    assert "verify worker ended (exit code -9)" in err
+    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert "earlier run" not in (tmp_path / "gateway.log").read_text()
+    assert "earlier run" in (tmp_path / "gateway.log.1").read_text()
+
+
 async def test_second_ctrl_c_leaves_nothing_behind(tmp_path):
     """Ctrl-C twice: no service outlives `draftwire up`."""
     up = await start("up", *FAKES, "--port", "0", "--log-dir", str(tmp_path))

@@ -29,9 +29,13 @@ class RunningWorker:
     async def events(
         self, request: GenerateRequest, timeout: float = 20
     ) -> AsyncIterator[Started | Committed | Finished]:
-        """The stream of one answer."""
-        async for proto in self.stub.Generate(generate_request_to_proto(request), timeout=timeout):
-            yield event_from_proto(proto)
+        """The stream of one answer; closing it cancels the call."""
+        call = self.stub.Generate(generate_request_to_proto(request), timeout=timeout)
+        try:
+            async for proto in call:
+                yield event_from_proto(proto)
+        finally:
+            call.cancel()
 
     async def generate(self, prompt: Sequence[int], *, timeout: float = 20, **fields: Any) -> Answer:
         """Every event of one answer."""

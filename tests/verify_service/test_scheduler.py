@@ -1,10 +1,12 @@
 """Who takes part in a step: plain values in, plain values out."""
 
+from itertools import pairwise
+
 from draftwire.session import Proposal, VerifierSession
 from draftwire.types import DraftToken, GenerateRequest, ModelInfo
 from verify_service.generation import DraftLink, Generation
 from verify_service.policy import Plan
-from verify_service.scheduler import patience, schedule
+from verify_service.scheduler import patience, schedule, waited_in_vain
 
 MODEL = ModelInfo("m", "f", 100, 1000)
 
@@ -91,3 +93,44 @@ def test_budget_cuts_proposals_before_sessions():
 def test_nothing_to_do():
     """No sessions: look again when something arrives."""
     assert schedule([], 0.0, 10) == ([], None)
+
+
+def test_no_wait_for_what_the_draft_may_not_send():
+    """A draft without credit owes nothing: its session does not wait, and has not waited in vain."""
+    paused = generation(0, 5, computed=4, plan=Plan(4, 2, 9.0))
+    paused.link.session.commit((), 0)
+    assert patience(paused, 0.0) == 0
+    assert not waited_in_vain(paused, 100.0)
+
+
+def test_waited_in_vain_only_after_tau():
+    """With nothing at all after its tau; one proposal is not nothing, and neither is a plan that does not wait."""
+    plan = Plan(4, 2, 0.5)
+    assert not waited_in_vain(generation(0, 5, computed=4, plan=plan), 0.4)
+    assert waited_in_vain(generation(0, 5, computed=4, plan=plan), 0.5)
+    assert not waited_in_vain(generation(0, 5, computed=4, pending=1, plan=plan), 0.5)
+    assert not waited_in_vain(generation(0, 5, computed=4, plan=Plan(4, 0, 0.0)), 0.5)
+    assert not waited_in_vain(generation(0, 5, computed=2, plan=plan), 0.5)
+
+
+def test_everyone_decodes_beside_a_long_prompt():
+    """Seven sessions and a long prompt in steps of eight tokens: each gets its token, the prompt what is left."""
+    work, _ = schedule([generation(7, 30), *(generation(i, 5, computed=4) for i in range(7))], 0.0, 8)
+    assert [len(piece.chunk.token_ids) for piece in work] == [1] * 8
+    assert work[-1].generation.slot == 7
+
+
+def test_more_sessions_than_budget_take_turns():
+    """Four sessions in steps of three tokens, one of them in its prompt: who was left out goes first the next time."""
+    decoding = [generation(i, 5, computed=4) for i in range(3)]
+    everyone = [*decoding, generation(3, 30)]
+    steps = []
+    for now in range(1, 7):
+        work, _ = schedule(everyone, float(now), 3)
+        assert sum(len(piece.chunk.token_ids) for piece in work) == 3
+        assert work[-1].generation.slot == 3
+        for piece in work[:-1]:
+            piece.generation.ready_since = float(now)
+        steps.append({piece.generation.slot for piece in work[:-1]})
+    for first, then in pairwise(steps):
+        assert first | then == {0, 1, 2}, "nobody is left out twice in a row"

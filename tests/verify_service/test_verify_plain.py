@@ -10,6 +10,7 @@ from draftwire.engine.fake import FakeModel
 from draftwire.errors import InvalidArgument, ResourceExhausted
 from draftwire.rpc.status import error_of
 from draftwire.types import FinishReason, GenerateRequest, SamplingParams, Started
+from draftwire.v1 import verify_service_pb2 as pb
 
 GREEDY = SamplingParams(temperature=0.0)
 
@@ -148,3 +149,10 @@ async def test_same_seed_same_tokens():
     assert first == again
     assert first != other
     assert first != choice
+
+
+async def test_served_model_name():
+    """--served-model-name is what the worker calls its model."""
+    async with verify_worker(FakeModel(), served_model_name="mine") as target:
+        reply = await target.stub.GetModel(pb.VerifyServiceGetModelRequest())
+    assert reply.model.name == "mine"

@@ -1,0 +1,169 @@
+"""The real pair as real processes: speculation changes no token of a real model's output, and it helps.
+
+Batch-invariant, float32: a prompt has one greedy answer, whatever is batched with it. The target is loaded once; each
+test starts the kind of draft worker that it needs, at an address that the verify worker knows.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import torch
+from support.system import System, metric, system, until_metric
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from draftwire.cli.client import Transcript, stream
+from draftwire.cli.processes import ServiceProcess, free_port
+from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET, resolve
+from draftwire.v1 import gateway_service_pb2 as pb
+
+pytestmark = [pytest.mark.model, pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+QUESTIONS = (
+    "Write a Python function that returns the largest number in a list.",
+    "List four fruits and their colours.",
+    "Why is the sky blue? Answer in two sentences.",
+    "Repeat this sentence three times: The quick brown fox jumps over the lazy dog.",
+)
+NEW_TOKENS = 40
+PLAIN = {"disabled": True}
+EXACT = {"batch_invariant": True, "dtype": "float32", "max_model_len": 512, "max_num_seqs": 8}
+PORT = free_port()  # of whichever draft worker runs; the verify worker finds it again
+
+
+@dataclass
+class Pair:
+    """The system, with a draft worker that a test can exchange for another kind.
+
+    Attributes:
+        prompts: the questions as token ids of chats.
+        plain: the greedy answers without speculation, all asked for at once.
+    """
+
+    made: System
+    logs: Path
+    prompts: list[list[int]]
+    plain: list[list[int]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def draft(self, drafter: str) -> AsyncIterator[ServiceProcess]:
+        """A draft worker of this kind, in use."""
+        flags = {"draft": EMBEDDED_DRAFT, "drafter": drafter, "port": PORT, "metrics_port": 0, "threads": 1}
+        flags |= {"shutdown_grace": 1, "max_model_len": 512, "dtype": "float32"}
+        worker = ServiceProcess("draft worker", "draft_service", flags, self.logs / f"draft-{drafter}.log")
+        await worker.start()
+        try:
+            await until_metric(self.made.verifiers[0], "draftwire_verify_draft_workers", 1)
+            yield worker
+        finally:
+            await worker.stop(5.0)
+            await until_metric(self.made.verifiers[0], "draftwire_verify_draft_workers", 0)
+
+    async def answers(self, **fields) -> list[Transcript]:
+        """Every prompt's answer, all of them at once."""
+        return await asyncio.gather(
+            *(self.made.generate(prompt, max_tokens=NEW_TOKENS, **fields) for prompt in self.prompts)
+        )
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def pair(tmp_path_factory) -> AsyncIterator[Pair]:
+    """The target behind a gateway; no draft worker yet."""
+    logs = tmp_path_factory.mktemp("pair")
+    tokenizer = AutoTokenizer.from_pretrained(resolve(EMBEDDED_TARGET))
+    chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    prompts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in chats]
+    flags = EXACT | {"drafts": f"127.0.0.1:{PORT}", "num_speculative_tokens": 4}
+    async with system(logs, target=EMBEDDED_TARGET, draft=None, verify_flags=flags) as made:
+        running = Pair(made, logs, prompts)
+        running.plain = [answer.token_ids for answer in await running.answers(speculation=PLAIN)]
+        yield running
+
+
+async def test_greedy_equals_generate(pair: Pair) -> None:
+    """The tokens are those of generate; a difference is a near tie (< 1e-3 in logits), counted and printed."""
+
+    def compare() -> int:
+        model = AutoModelForCausalLM.from_pretrained(resolve(EMBEDDED_TARGET), dtype=torch.float32)
+        model.generation_config.eos_token_id = None
+        ties = 0
+        for prompt, answer in zip(pair.prompts, pair.plain, strict=True):
+            ids = torch.tensor([prompt])
+            options = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "attention_mask": torch.ones_like(ids)}
+            theirs = model.generate(ids, **options)[0, len(prompt) :].tolist()
+            first = next((i for i, (a, b) in enumerate(zip(theirs, answer, strict=True)) if a != b), None)
+            if first is not None:
+                ties += 1
+                with torch.inference_mode():
+                    logits = model(torch.tensor([prompt + answer[:first]])).logits[0, -1]
+                assert logits[theirs[first]] - logits[answer[first]] < 1e-3
+        return ties
+
+    ties = await asyncio.to_thread(compare)
+    print(f"near ties at which the output differs from generate's: {ties} of {len(QUESTIONS)} prompts")
+    assert ties <= 1
+
+
+@pytest.mark.parametrize("drafter", ["hybrid", "ngram", "model"])
+async def test_greedy_with_speculation(pair: Pair, drafter: str) -> None:
+    """Token for token the output without it, prompts batched together; with a model, over a fifth is accepted."""
+    async with pair.draft(drafter):
+        together = await pair.answers()
+        alone = await pair.made.generate(pair.prompts[0], max_tokens=NEW_TOKENS)
+    assert [answer.token_ids for answer in together] == pair.plain
+    assert alone.token_ids == pair.plain[0]
+    tested = sum(answer.speculation.tested_tokens for answer in together)
+    accepted = sum(answer.speculation.accepted_tokens for answer in together)
+    print(f"{drafter}: {accepted} of {tested} tested proposals accepted")
+    assert tested
+    if drafter != "ngram":
+        assert accepted / tested > 0.2
+
+
+async def test_same_seed_same_tokens(pair: Pair) -> None:
+    """In coupled mode model, n-gram, hybrid and no drafter at all give the same tokens; another seed gives others."""
+    sampled = {"temperature": 0.8, "seed": 11}
+    plain = [answer.token_ids for answer in await pair.answers(**sampled, speculation=PLAIN)]
+    other = await pair.made.generate(pair.prompts[0], max_tokens=NEW_TOKENS, temperature=0.8, seed=12)
+    for drafter in ("model", "ngram", "hybrid"):
+        async with pair.draft(drafter):
+            answers = await pair.answers(**sampled)
+        assert [answer.token_ids for answer in answers] == plain
+        assert sum(answer.speculation.tested_tokens for answer in answers)
+    assert other.token_ids != plain[0]
+
+
+async def test_killed_draft_worker(pair: Pair) -> None:
+    """kill -9 of the draft worker in mid stream: the greedy output does not change."""
+    async with pair.draft("model") as worker:
+        killed = None
+
+        async def kill_once(transcript: Transcript) -> None:
+            nonlocal killed
+            if killed is None and len(transcript.token_ids) >= 8:
+                killed = asyncio.create_task(worker.kill())
+
+        answer = await pair.made.generate(pair.prompts[0], kill_once, max_tokens=NEW_TOKENS)
+        await killed
+    assert answer.token_ids == pair.plain[0]
+    assert answer.speculation.tested_tokens, "it was of use before"
+    assert answer.speculation.reassignments == 1
+    assert await metric(pair.made.verifiers[0], "draftwire_verify_draft_workers") == 0
+
+
+async def test_a_chats_text_is_its_tokens(pair: Pair) -> None:
+    """A chat through the gateway: the same tokens as for its token ids, and the text is their decoding."""
+    tokenizer = AutoTokenizer.from_pretrained(resolve(EMBEDDED_TARGET))
+    for question, plain in zip(QUESTIONS, pair.plain, strict=True):
+        chat = pb.ChatMessages(messages=[pb.ChatMessage(role="user", content=question)])
+        request = pb.GatewayServiceGenerateRequest(chat=chat, max_tokens=NEW_TOKENS, sampling={"temperature": 0.0})
+        transcript = Transcript()
+        pieces = [piece async for piece in stream(pair.made.channel, request, transcript)]
+        assert transcript.token_ids == plain[: len(transcript.token_ids)]
+        assert len(transcript.token_ids) == NEW_TOKENS or transcript.reason == "stop"
+        assert transcript.text == "".join(pieces) == tokenizer.decode(transcript.token_ids, skip_special_tokens=True)
+        assert len(transcript.text) > NEW_TOKENS / 2
