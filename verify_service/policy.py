@@ -11,7 +11,10 @@ Nothing here looks at a proposal's value: only at counts and outcomes of earlier
 the output (docs/protocol.md, "The rule behind all rules").
 """
 
+import math
+from collections import deque
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 #: "auto" chooses by goodput; "lockstep" waits for K proposals, as synchronous systems do; "eager" never waits.
@@ -25,6 +28,10 @@ FIRST_WAIT = 0.25
 
 #: After a choice of K = 0, every so many steps one proposal is tested all the same, to see acceptance rise.
 PROBE_EVERY = 32
+
+
+#: Restarts of the draft that its estimate is the median of.
+RESTARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +94,35 @@ def goodput(k: int, m: int, acceptance: float, times: StepTimes, batch: int = 1)
         survives = acceptance ** (tested + 1) if ahead >= 1 else 0.0
         return wait + verify, expected_tokens(acceptance, tested), survives, max(0, int(ahead) - 1)
 
-    restart_wait = times.draft_restart + (m - 1) * draft if m else 0.0
-    drafted = float(m) if m else 1 - times.draft_restart / draft
-    restart_time, restart_tokens, restart_survives, there = step(m, restart_wait, drafted)
+    if m:
+        restart_time, restart_tokens, restart_survives, there = step(m, times.draft_restart + (m - 1) * draft, m)
+    else:
+        restart_time, restart_tokens = times.verify(batch), 1.0
+        restart_survives, there = _catch_up(acceptance, draft, times.draft_restart, restart_time)
     tested = min(k, max(there, m))
     ahead_time, ahead_tokens, ahead_survives, _ = step(tested, max(0, m - there) * draft, max(there, m))
     # Share of steps taken in the state "ahead": x = (1 - x) * restart_survives + x * ahead_survives.
     share = restart_survives / (1 - ahead_survives + restart_survives)
     tokens = (1 - share) * restart_tokens + share * ahead_tokens
     return tokens / ((1 - share) * restart_time + share * ahead_time)
+
+
+def _catch_up(acceptance: float, draft: float, restart: float, step: float) -> tuple[float, int]:
+    """A session that decodes plainly while a new path is on its way: how it gets ahead again.
+
+    The path survives a plain step if the target's token is the one that the path has there. The draft is ahead once
+    that happened j times in a row, j steps being what it takes the path to show and to overtake the target.
+
+    Returns (chance for each plain step to be the last of such a run, guesses that are then there).
+    """
+    if restart <= step:
+        j = 1
+    elif draft < step:
+        j = math.ceil((restart - draft) / (step - draft))
+    else:
+        return 0.0, 0
+    mean_steps = sum(acceptance**-i for i in range(1, j + 1))  # until j successes in a row
+    return 1 / mean_steps, max(0, int(1 + (j * step - restart) / draft) - j)
 
 
 def choose(limit: int, acceptance: float, times: StepTimes, batch: int = 1) -> Plan:
@@ -116,13 +143,14 @@ def _patience(m: int, times: StepTimes) -> float:
 
 
 class StepClock:
-    """Online estimates of the four times: decayed least squares for the target, moving averages for the draft."""
+    """Online estimates of the four times: decayed least squares for the target, a moving average and a median for the
+    draft (one hiccup delays the restarts of all sessions together, and must not count as often)."""
 
     def __init__(self, forget: float = 0.98) -> None:
         self._forget = forget
         self._weight = self._n = self._t = self._nn = self._nt = 0.0
         self._draft_step = 0.0
-        self._draft_restart = 0.0
+        self._restarts: deque[float] = deque(maxlen=RESTARTS)
 
     def saw_verify(self, tokens: int, seconds: float) -> None:
         """A target step over `tokens` tokens took so long."""
@@ -141,12 +169,12 @@ class StepClock:
 
     def saw_restart(self, seconds: float) -> None:
         """The first proposal of a new path came so long after the commit that began it."""
-        self._draft_restart = seconds if not self._draft_restart else 0.9 * self._draft_restart + 0.1 * seconds
+        self._restarts.append(seconds)
 
     @property
     def known(self) -> bool:
         """Whether there is enough to choose by."""
-        return self._weight >= 4 and self._draft_restart > 0
+        return self._weight >= 4 and bool(self._restarts)
 
     def times(self) -> StepTimes:
         """The current estimates."""
@@ -155,7 +183,7 @@ class StepClock:
         variance = self._nn / weight - mean_n**2
         slope = (self._nt / weight - mean_n * mean_t) / variance if variance > 1e-6 else 0.0
         slope = min(max(slope, 0.0), mean_t / max(mean_n, 1.0))
-        restart = self._draft_restart
+        restart = median(self._restarts) if self._restarts else 0.0
         return StepTimes(mean_t - slope * mean_n, slope, min(self._draft_step or restart, restart), restart)
 
 

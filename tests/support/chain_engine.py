@@ -32,7 +32,7 @@ class ChainEngine:
     def info(self) -> ModelInfo:
         """The chain as a model."""
         eos = () if self.chain.eos is None else (self.chain.eos,)
-        return ModelInfo("chain", "chain", self.chain.vocab_size, max_model_len=256, eos_token_ids=eos, engine="fake")
+        return ModelInfo("chain", "chain", self.chain.vocab_size, max_model_len=1024, eos_token_ids=eos, engine="fake")
 
     def acquire(self, token_ids: Sequence[int]) -> tuple[int, int] | None:
         """Take a slot; nothing is ever reused."""

@@ -23,35 +23,21 @@ def simulate(k, m, acceptance, times, steps, seed):
     """Tokens per second of one session whose draft free-runs: the same pipeline, event by event."""
     rng = random.Random(seed)
     now, tokens = 0.0, 0
-    ready: list[float] = []  # arrival times of the live proposals, in order; extended lazily
-    source = times.draft_restart  # arrival time of the next proposal
-
-    def arrivals_until(when):
-        nonlocal source
-        while source <= when:
-            ready.append(source)
-            source += times.draft_step
-
+    arrival = times.draft_restart  # of the guess for the next position, perhaps in the future; the others follow
     for _ in range(steps):
-        arrivals_until(now)
-        while len(ready) < m:
-            ready.append(source)
-            now = max(now, source)
-            source += times.draft_step
-        tested = min(k, len(ready))
+        if m:
+            now = max(now, arrival + (m - 1) * times.draft_step)
+        there = int((now - arrival) / times.draft_step + 1e-9) + 1 if now >= arrival else 0
+        tested = min(k, there)
         now += times.verify(tested + 1)
-        arrivals_until(now)
         run = 0
         while run < tested and rng.random() < acceptance:
             run += 1
-        late = run == tested and len(ready) > tested
-        survives = late and rng.random() < acceptance
         tokens += run + 1
-        if survives:
-            del ready[: tested + 1]
+        if run == tested and rng.random() < acceptance:  # the bonus token is what the path has there, late-bound or not
+            arrival += (tested + 1) * times.draft_step
         else:
-            ready.clear()
-            source = now + times.draft_restart
+            arrival = now + times.draft_restart
     return tokens / now
 
 
@@ -61,6 +47,15 @@ def test_goodput_matches_a_simulation(acceptance, k, m):
     """The two-state model is within 8 % of the simulated pipeline over 20,000 steps."""
     simulated = simulate(k, m, acceptance, EMBEDDED, 20_000, seed=1)
     assert goodput(k, m, acceptance, EMBEDDED) == pytest.approx(simulated, rel=0.08)
+
+
+@pytest.mark.parametrize("acceptance", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("restart", [0.06, 0.09, 0.12])
+def test_goodput_with_a_round_trip_longer_than_a_step(acceptance, restart):
+    """Plain tokens may agree with a path that is still on its way: the model is within 25 % of the simulation."""
+    slow = StepTimes(verify_base=0.050, verify_per_token=0.001, draft_step=0.005, draft_restart=restart)
+    simulated = simulate(3, 0, acceptance, slow, 20_000, seed=1)
+    assert goodput(3, 0, acceptance, slow) == pytest.approx(simulated, rel=0.25)
 
 
 @pytest.mark.parametrize("acceptance", [0.2, 0.4, 0.6, 0.8, 0.95])
@@ -102,6 +97,14 @@ def test_clock_recovers_a_linear_step_time():
     assert times.verify_base == pytest.approx(0.05, rel=1e-6)
     assert times.verify_per_token == pytest.approx(0.002, rel=1e-6)
     assert clock.known
+
+
+def test_one_hiccup_is_not_the_rule():
+    """Sixteen sessions whose restarts a hiccup delays together leave the estimate where it was."""
+    clock = StepClock()
+    for seconds in (0.01,) * 20 + (0.5,) * 16:
+        clock.saw_restart(seconds)
+    assert clock.times().draft_restart == 0.01
 
 
 def test_acceptance_follows_what_it_sees():
