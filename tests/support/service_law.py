@@ -59,6 +59,8 @@ PROMPT = (0, 1, 2, 0, 1, 2, 0, 1, 2, 0)
 K, SLOTS = 3, 16
 SHORT, CALLS = 3, 500
 LONG = 160
+#: Proposals that must at least be tested for a law to mean something; beyond that their number depends on the machine.
+TESTED = 80
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model": lambda: ModelDrafter(draft_engine()),
@@ -98,7 +100,7 @@ async def service(make_drafter: Callable[[], Drafter] | None, schedule: str) -> 
         registry = CollectorRegistry()
         worker = VerifyWorker(
             config,
-            lambda: ChainEngine(TARGET, random_delay(0.016, seed=2), SLOTS),
+            lambda: ChainEngine(TARGET, random_delay(0.02, seed=2), SLOTS),
             registry,
             asyncio.Event(),
             fresh_seed=itertools.count(1).__next__,

