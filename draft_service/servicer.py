@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import grpc
 
-from draft_service.inbox import Backlog, DrainBegan, Event, StreamClosed
+from draft_service.inbox import DrainBegan, Event, StreamClosed
 from draft_service.metrics import Metrics
 from draft_service.stream import HELLO_SECONDS, STALL_SECONDS, Stream, Write, read_hello
 from draftwire.errors import Incompatible, ResourceExhausted, Unavailable
+from draftwire.rpc.backlog import Backlog
 from draftwire.rpc.convert import model_info_to_proto
 from draftwire.rpc.convert_draft import drafter_message_to_protos
 from draftwire.rpc.status import errors_as_status

@@ -7,8 +7,9 @@ and never this worker's memory; a peer that does not read for `STALL_SECONDS` lo
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-from draft_service.inbox import Backlog, Event, StepArrived
+from draft_service.inbox import Event, StepArrived
 from draftwire.errors import InvalidArgument, ResourceExhausted, Unavailable
+from draftwire.rpc.backlog import ENTRY_BYTES, MAX_ENTRIES, Backlog
 from draftwire.rpc.convert_draft import drafter_message_to_protos, verifier_message_from_proto
 from draftwire.session import DrafterOutbox, DrafterStep, Draining, Hello, Load, VerifierStep
 from draftwire.v1 import draft_service_pb2 as pb
@@ -19,17 +20,11 @@ HELLO_SECONDS = 5.0
 #: How long one write may take.
 STALL_SECONDS = 10.0
 
-#: Most opens, commits and closes in one message.
-MAX_ENTRIES = 4096
-
 #: Most entries that may wait to be written; honest sessions are bounded by their credit long before.
 MAX_WAITING_ENTRIES = 4 * MAX_ENTRIES
 
 #: Most guesses in one message, about 350 bytes each.
 MAX_MESSAGE_TOKENS = 4096
-
-#: What an entry costs in memory beyond its bytes on the wire, roughly.
-ENTRY_BYTES = 128
 
 Write = Callable[[pb.SpeculateResponse], Awaitable[None]]
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import grpc
 
 from draftwire.errors import DraftwireError, Incompatible, ProtocolViolation, ResourceExhausted, Unavailable
+from draftwire.rpc.backlog import ENTRY_BYTES, MAX_ENTRIES, Backlog
 from draftwire.rpc.client import connect
 from draftwire.rpc.convert_draft import drafter_message_from_proto, verifier_message_to_protos
 from draftwire.rpc.status import error_of
@@ -96,7 +97,7 @@ class DraftClient:
 
     async def _greeted(self, call: Call) -> DraftWorker:
         """Read and check the worker's Hello."""
-        hello = await self._next(call)
+        hello, _ = await self._next(call)
         if not isinstance(hello, Hello):
             raise ProtocolViolation("the first message must be Hello")
         if hello.protocol_version != PROTOCOL_VERSION:
@@ -136,27 +137,35 @@ class DraftClient:
             self._post(DraftDown(worker.id))
 
     async def _read(self, call: Call, worker: DraftWorker) -> None:
+        backlog = Backlog()
         while True:
-            message = await self._next(call)
+            message, size = await self._next(call)
             if isinstance(message, Hello):
                 raise ProtocolViolation("Hello may be sent only once")
             try:
-                self._post(DraftSaid(worker.id, message, time.monotonic()))
+                backlog.add(size)
+                self._post(DraftSaid(worker.id, message, time.monotonic(), size, backlog))
             except ResourceExhausted as error:
                 raise Unavailable(f"{error}: proposals cannot be taken fast enough") from None
 
-    async def _next(self, call: Call) -> Hello | DrafterStep | Load | Draining:
-        """The worker's next message; an entry that is malformed ends its session, as the worker's own Ended would."""
+    async def _next(self, call: Call) -> tuple[Hello | DrafterStep | Load | Draining, int]:
+        """The worker's next message and what it costs in memory, bytes.
+
+        An entry that is malformed ends its session, as the worker's own Ended would.
+        """
         reply = await call.read()
         if reply is grpc.aio.EOF:
             # Reading tells only that the stream is over; its status tells why.
             raise Unavailable(f"the stream ended: {(await call.code()).name} {await call.details()}")
         if not isinstance(reply, pb.SpeculateResponse):  # gRPC reads None and goes on
             raise ProtocolViolation("a message cannot be parsed")
+        entries = len(reply.step.opened) + len(reply.step.proposals) + len(reply.step.ended)
+        if entries > MAX_ENTRIES:
+            raise ProtocolViolation(f"step: must hold at most {MAX_ENTRIES} entries, got {entries}")
         message, bad = drafter_message_from_proto(reply)
         if isinstance(message, DrafterStep) and bad:
             message = dataclasses.replace(message, ended=message.ended + bad)
-        return message
+        return message, reply.ByteSize() + ENTRY_BYTES * entries
 
     async def _write(self, call: Call) -> None:
         """The stream's only writer."""

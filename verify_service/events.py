@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from draftwire.rpc.backlog import Backlog
 from draftwire.session import DrafterStep, Draining, Load
 from verify_service.draft_pool import DraftWorker
 from verify_service.generation import Generation
@@ -42,11 +43,21 @@ class DraftDown:
 
 @dataclass(frozen=True, slots=True)
 class DraftSaid:
-    """A draft worker's message, with its time of arrival (time.monotonic(), seconds)."""
+    """A draft worker's message.
+
+    Attributes:
+        worker_id: whose.
+        message: what it said.
+        at: when it arrived, time.monotonic() seconds.
+        size: what it counts for in `backlog`, bytes.
+        backlog: the stream's.
+    """
 
     worker_id: int
     message: DrafterStep | Load | Draining
     at: float
+    size: int
+    backlog: Backlog
 
 
 #: Events that end or take back something: the engine's thread takes them even when its inbox is full.

@@ -71,8 +71,9 @@ class VerifyLoop:
                 self._waiting.append(generation)
             case Cancel(generation):
                 self._cancel(generation)
-            case DraftSaid(worker_id, message, at):
-                self._drafts.receive(worker_id, message, at)
+            case DraftSaid():
+                event.backlog.remove(event.size)
+                self._drafts.receive(event.worker_id, event.message, event.at)
             case DraftUp(worker):
                 self._drafts.worker_up(worker)
             case DraftDown(worker_id):

@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import Tensor
 
 from draft_service.drafters.base import Drafted, Drafter, Key, Keyed
-from draft_service.inbox import Backlog, StepArrived, StreamClosed
+from draft_service.inbox import StepArrived, StreamClosed
 from draft_service.loop import DraftLoop
 from draft_service.metrics import Metrics
 from draft_service.session import Session
@@ -14,6 +14,7 @@ from draftwire.engine.base import Chunk
 from draftwire.engine.fake import FakeEngine
 from draftwire.fake_model import FakeModel
 from draftwire.metrics import new_registry
+from draftwire.rpc.backlog import Backlog
 from draftwire.session import Close, Commit, DrafterStep, Ended, Load, Open, VerifierStep
 from draftwire.types import ModelInfo, SamplingParams, VerificationMode
 

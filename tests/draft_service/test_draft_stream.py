@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from draft_harness import opening
 
-from draft_service.inbox import MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, Backlog, Event, StepArrived
+from draft_service.inbox import Event, StepArrived
 from draft_service.stream import MAX_WAITING_ENTRIES, Stream, read_hello
 from draftwire.errors import InvalidArgument, ResourceExhausted, Unavailable
+from draftwire.rpc.backlog import MAX_WAITING_BYTES, MAX_WAITING_MESSAGES, Backlog
 from draftwire.rpc.convert_draft import drafter_message_from_proto, verifier_message_to_protos
 from draftwire.session import DrafterStep, Draining, Ended, Load, Proposal, VerifierStep
 from draftwire.types import DraftToken, EndReason

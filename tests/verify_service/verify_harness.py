@@ -7,6 +7,7 @@ from typing import Any
 from draftwire.engine.fake import FakeEngine
 from draftwire.fake_model import FakeModel
 from draftwire.metrics import new_registry
+from draftwire.rpc.backlog import Backlog
 from draftwire.session import Commit, DrafterStep, Ended, Open, Opened, Proposal, VerifierStep
 from draftwire.types import Committed, DraftToken, Finished, GenerateRequest, SamplingParams
 from verify_service.draft_pool import DraftWorker
@@ -117,7 +118,7 @@ class HandLoop:
             proposals=(entry,) if isinstance(entry, Proposal) else (),
             ended=(entry,) if isinstance(entry, Ended) else (),
         )
-        return DraftSaid(worker, step, self.now)
+        return DraftSaid(worker, step, self.now, 0, Backlog())
 
     def say(self, entry: Opened | Proposal | Ended, worker: int = 1) -> None:
         """A draft worker's message arrives now."""
