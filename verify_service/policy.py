@@ -26,6 +26,9 @@ LOCKSTEP_WAIT = 1.0
 #: How long a session waits for a first proposal while nothing is known of the draft, seconds.
 FIRST_WAIT = 0.25
 
+#: Measured rates are kept this far from 0 and 1, where the model divides by zero.
+LEAST_ACCEPTANCE = 0.001
+
 #: After a choice of K = 0, every so many steps one proposal is tested all the same, to see acceptance rise.
 PROBE_EVERY = 32
 
@@ -86,6 +89,7 @@ def goodput(k: int, m: int, acceptance: float, times: StepTimes, batch: int = 1)
         batch: sessions that share the target's steps.
     """
     draft = max(times.draft_step, 1e-6)
+    acceptance = min(max(acceptance, LEAST_ACCEPTANCE), 1 - LEAST_ACCEPTANCE)
 
     def step(tested: int, wait: float, drafted_before: float) -> tuple[float, float, float, int]:
         """Time, tokens, chance that the path survives, and what is then there."""
@@ -121,6 +125,8 @@ def _catch_up(acceptance: float, draft: float, restart: float, step: float) -> t
         j = math.ceil((restart - draft) / (step - draft))
     else:
         return 0.0, 0
+    if acceptance**j < 1e-9:  # it never happens
+        return 0.0, 0
     mean_steps = sum(acceptance**-i for i in range(1, j + 1))  # until j successes in a row
     return 1 / mean_steps, max(0, int(1 + (j * step - restart) / draft) - j)
 
@@ -128,7 +134,6 @@ def _catch_up(acceptance: float, draft: float, restart: float, step: float) -> t
 def choose(limit: int, acceptance: float, times: StepTimes, batch: int = 1) -> Plan:
     """The (K, m) with the highest goodput, K <= limit; ties go to the smaller K and m."""
     best, best_rate = Plan(0, 0, 0.0), 1 / times.verify(batch)
-    acceptance = min(acceptance, 0.999)
     for k in range(1, limit + 1):
         for m in range(k + 1):
             rate = goodput(k, m, acceptance, times, batch)

@@ -131,3 +131,13 @@ def test_schedules():
     auto = Planner("auto", 5, clock)
     assert auto.plan(0.01, None, 64, 1).num_speculative_tokens == 0
     assert auto.plan(0.01, None, 64, 32).num_speculative_tokens == 1
+
+
+@pytest.mark.parametrize("acceptance", [0.0, 5e-324, 1e-200, 1.0])
+@pytest.mark.parametrize("restart", [0.001, 0.049, 0.2, 10.0])
+def test_extreme_rates_have_a_plan(acceptance, restart):
+    """Rates at the ends of their range, with restarts shorter and longer than a step, give a plan and no error."""
+    plan = choose(5, acceptance, StepTimes(0.05, 0.001, 0.005, restart))
+    assert 0 <= plan.min_proposals <= plan.num_speculative_tokens <= 5
+    if acceptance < 0.5:
+        assert plan.num_speculative_tokens == 0
