@@ -1,7 +1,7 @@
-"""The gateway as a process: flags, the log line with its ports, metrics over HTTP, and a clean end on SIGTERM."""
+"""The gateway as a process: flags, the line with its ports, metrics over HTTP, and a clean end on SIGTERM."""
 
 import asyncio
-import re
+import json
 import signal
 import sys
 
@@ -12,7 +12,6 @@ from support.gateway import request
 from draftwire.rpc.client import connect
 from draftwire.v1.gateway_service_pb2_grpc import GatewayServiceStub
 
-READY = re.compile(r"gRPC on 127\.0\.0\.1:(\d+), metrics on http://127\.0\.0\.1:(\d+)/metrics")
 SCRIPT = list(b"from another process")
 
 
@@ -20,7 +19,9 @@ async def start(*flags: str) -> asyncio.subprocess.Process:
     """`python -m gateway` on the fake model and free ports."""
     fixed = ("--model", "fake:vocab_size=512", "--port", "0", "--metrics-port", "0")
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", *fixed, *flags, stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "gateway", *fixed, *flags),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
 
 
@@ -39,14 +40,11 @@ async def test_a_gateway_process():
     fake = FakeVerify(SCRIPT, hold_at=9, hold_only="last")
     async with serve_fake(fake) as worker:
         process = await start("--verify", worker.address)
+        assert process.stdout is not None
         assert process.stderr is not None
-        seen = ""
-        while (ready := READY.search(seen)) is None:
-            line = await process.stderr.readline()
-            assert line, f"the gateway ended: {seen}"
-            seen += line.decode()
         log = asyncio.create_task(process.stderr.read())  # a full pipe would block it
-        port, metrics_port = map(int, ready.groups())
+        ready = json.loads(await process.stdout.readline())
+        port, metrics_port = ready["port"], ready["metrics_port"]
         async with connect(f"127.0.0.1:{port}") as channel:
             stub = GatewayServiceStub(channel)
             answer = await stub.Generate(request())  # it said that it is ready

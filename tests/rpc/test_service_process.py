@@ -58,9 +58,9 @@ def test_a_second_signal_exits_at_once() -> None:
 def test_an_error_at_start_is_one_line() -> None:
     """Exit code 1 and the error's own text, no traceback."""
     with start('raise InvalidArgument("--port", "is in use")') as process:
-        _, err = process.communicate(timeout=10)
-        assert process.returncode == 1
-        assert err == "some_service: error: --port: is in use\n"
+        assert process.stderr is not None
+        assert process.wait(10) == 1
+        assert process.stderr.read() == "some_service: error: --port: is in use\n"
 
 
 def test_metrics_of_two_services_stay_apart() -> None:
