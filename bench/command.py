@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from pydantic import BaseModel, Field
 from rich.console import Console
 
-from bench import predict
+from bench import theory
 from bench.load import Result, Task, estimated_times, run_all
-from bench.report import Row, machine, table
+from bench.report import Row, machine, steps_table, table
+from bench.theory import Theory
 from bench.workloads import PROMPTS
 from draftwire.cli.processes import split_cores
 from draftwire.cli.stack import StackOptions, stack
@@ -40,13 +41,13 @@ class Bench(BaseModel):
 
     def cli_cmd(self) -> None:
         """Run the command; exit code 1 where a service could not start."""
-        console = Console(stderr=True)
+        console = _console(sys.stderr)
         try:
             rows = asyncio.run(self._run(console))
         except DraftwireError as error:
             print(f"draftwire bench: {error}", file=sys.stderr)
             sys.exit(1)
-        (console if self.json_output else Console()).print(table(rows))
+        (console if self.json_output else _console(sys.stdout)).print(table(rows), steps_table(rows))
         if self.json_output:
             print(json.dumps({"machine": machine(), "rows": [row.summary() for row in rows]}))
 
@@ -64,20 +65,20 @@ class Bench(BaseModel):
         )
         console.log("plain and streaming")
         (plain, streaming), predicted = await self._measure(options, tasks, [False, True])
-        rows = [Row("plain", mine, plain, {}), Row("streaming", all_cores, streaming, predicted)]
+        rows = [Row("plain", mine, plain), Row("streaming", all_cores, streaming, predicted)]
         console.log("lock step")
         (lock,), predicted = await self._measure(replace(options, schedule="lockstep"), tasks, [True])
         rows.append(Row("lock step", all_cores, lock, predicted))
         console.log("plain on all cores")
         (everything,), _ = await self._measure(replace(options, plain_cores="all"), tasks, [False])
-        rows.append(Row("plain", all_cores, everything, {}))
+        rows.append(Row("plain", all_cores, everything))
         console.log("co-located: draft and target in one process on all cores")
         from bench.colocated import run_colocated  # noqa: PLC0415  the one part that loads torch into this process
 
         together = await asyncio.to_thread(
             run_colocated, options, tasks, all_cores, self.repeats, self.max_tokens, self.temperature
         )
-        rows.append(Row("co-located", all_cores, together, {}))
+        rows.append(Row("co-located", all_cores, together))
         if self.temperature == 0:  # elsewhere no recording is what the target says next
             rows += await self._replay(console, options, tasks, plain)
         return rows
@@ -100,7 +101,7 @@ class Bench(BaseModel):
 
     async def _measure(
         self, options: StackOptions, tasks: Sequence[Task], speculation: Sequence[bool]
-    ) -> tuple[list[Result], dict[str, float]]:
+    ) -> tuple[list[Result], Theory]:
         """One start of the services; a result for each wanted kind of call, prompts interleaved."""
         async with stack(options) as running:
             results = await run_all(
@@ -112,16 +113,16 @@ class Bench(BaseModel):
                 temperature=self.temperature,
             )
             times = estimated_times(running.verify.metrics_port)
-        acceptance, k = results[-1].acceptance, self.num_speculative_tokens
         if not speculation[-1]:
-            return results, {}
-        if options.schedule == "lockstep":
-            return results, {"lock step": predict.lock_step(acceptance, k, times)}
-        return results, {
-            "streaming": predict.streaming(acceptance, k, times),
-            "ceiling": max(predict.pipelined_ceiling(acceptance, j, times) for j in range(k + 1)),
-        }
+            return results, Theory()
+        of = theory.lock_step if options.schedule == "lockstep" else theory.streaming
+        return results, of(results[-1], self.num_speculative_tokens, times)
 
     def _encode(self) -> list[list[int]]:
         tokenizer = load_tokenizer(self.target)
         return [list(tokenizer.encode_chat([ChatMessage("user", prompt.text)])) for prompt in PROMPTS[: self.prompts]]
+
+
+def _console(file: TextIO) -> Console:
+    """A console as wide as the tables where no terminal says how wide it is."""
+    return Console(file=file, width=None if file.isatty() else 140)

@@ -4,7 +4,7 @@ a acceptance, K tested proposals, t_v(n) a target step over n + 1 tokens, t_d a 
 measured while both sides are busy. E = (1 - a^(K+1)) / (1 - a) tokens a step (Leviathan et al., arXiv 2211.17192).
 """
 
-from verify_service.policy import StepTimes, choose, expected_tokens, goodput
+from verify_service.policy import Pace, StepTimes, choose, expected_tokens, pace
 
 
 def lock_step(acceptance: float, k: int, times: StepTimes) -> float:
@@ -22,9 +22,9 @@ def pipelined_ceiling(acceptance: float, k: int, times: StepTimes) -> float:
     return expected_tokens(acceptance, k) / max(times.verify(k + 1), drafting)
 
 
-def streaming(acceptance: float, k: int, times: StepTimes) -> float:
-    """Tokens per second of the best plan of the pipeline with restarts (verify_service.policy.goodput)."""
+def streaming(acceptance: float, k: int, times: StepTimes) -> Pace:
+    """The mean step of the best plan of the pipeline with restarts (verify_service.policy.pace)."""
     plan = choose(k, acceptance, times)
     if plan.num_speculative_tokens == 0:
-        return 1 / times.verify(1)
-    return goodput(plan.num_speculative_tokens, plan.min_proposals, acceptance, times)
+        return Pace(1.0, times.verify(1), 0.0)
+    return pace(plan.num_speculative_tokens, plan.min_proposals, acceptance, times)

@@ -2,12 +2,13 @@
 
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 
 from rich.table import Table
 
 from bench.load import Result
+from bench.theory import Theory
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,13 @@ class Row:
         mode: plain, plain all cores, lock step, streaming, co-located; with "replay A=..." where it is one.
         cores: CPU cores that its engines had.
         result: what was measured.
-        predicted: tokens per second by each formula of bench.predict that applies, by name.
+        theory: what the formulas of bench.predict say to it.
     """
 
     mode: str
     cores: int
     result: Result
-    predicted: dict[str, float]
+    theory: Theory = field(default_factory=Theory)
 
     def summary(self) -> dict[str, object]:
         """For --json: seconds, tokens per second, rates."""
@@ -33,7 +34,7 @@ class Row:
             "cores": self.cores,
             **self.result.summary(),
             "by_kind": {kind: asdict(numbers) for kind, numbers in self.result.by_kind().items()},
-            "predicted_tokens_per_second": self.predicted,
+            **self.theory.summary(),
         }
 
 
@@ -52,10 +53,29 @@ def table(rows: list[Row]) -> Table:
                 for key in ("time_to_first_token", "inter_token_latency_p50", "inter_token_latency_p95")
             ),
             f"{numbers['tokens_per_second']:.2f}",
-            ", ".join(f"{name} {value:.2f}" for name, value in row.predicted.items()),
+            "\n".join(f"{name} {value:.2f}" for name, value in row.theory.tokens_per_second.items()),
             f"{numbers['acceptance_rate']:.3f}",
             f"{numbers['tokens_per_step']:.2f}",
         )
+    return made
+
+
+def steps_table(rows: list[Row]) -> Table:
+    """The mean step of streaming rows, measured against predicted: which factor makes the difference in speed."""
+    made = Table(title="the mean step of streaming, measured / predicted; times in ms")
+    for name in ("mode", "tokens", "in the target", "waiting", "draft step", "restart"):
+        made.add_column(name, justify="left" if name == "mode" else "right")
+    for row in rows:
+        measured, predicted, times = row.theory.measured, row.theory.predicted, row.theory.step_times
+        if measured and predicted and times:
+            made.add_row(
+                row.mode,
+                f"{measured.tokens:.2f} / {predicted.tokens:.2f}",
+                f"{1000 * measured.verify:.1f} / {1000 * predicted.verify:.1f}",
+                f"{1000 * measured.wait:.1f} / {1000 * predicted.wait:.1f}",
+                f"{1000 * times.draft_step:.1f}",
+                f"{1000 * times.draft_restart:.1f}",
+            )
     return made
 
 

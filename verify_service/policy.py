@@ -78,8 +78,27 @@ def expected_tokens(acceptance: float, k: int) -> float:
     return float(sum(acceptance**i for i in range(k + 1)))
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A session's mean step: tokens that it commits, seconds in the target's step, seconds of waiting before it."""
+
+    tokens: float
+    verify: float
+    wait: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The speed that follows."""
+        return self.tokens / (self.verify + self.wait)
+
+
 def goodput(k: int, m: int, acceptance: float, times: StepTimes, batch: int = 1) -> float:
-    """Tokens per second and session when it tests at most k and waits for m, in the steady state.
+    """Tokens per second and session when it tests at most k and waits for m, in the steady state (`pace`)."""
+    return pace(k, m, acceptance, times, batch).tokens_per_second
+
+
+def pace(k: int, m: int, acceptance: float, times: StepTimes, batch: int = 1) -> Pace:
+    """A session's mean step when it tests at most k and waits for m, in the steady state.
 
     The model has two states at the moment of decision: *restart*, the draft's path was refuted and nothing is there;
     and *ahead*, the path survived and what was drafted during the last step is there. Late binding is part of it: with
@@ -91,24 +110,27 @@ def goodput(k: int, m: int, acceptance: float, times: StepTimes, batch: int = 1)
     draft = max(times.draft_step, 1e-6)
     acceptance = min(max(acceptance, LEAST_ACCEPTANCE), 1 - LEAST_ACCEPTANCE)
 
-    def step(tested: int, wait: float, drafted_before: float) -> tuple[float, float, float, int]:
-        """Time, tokens, chance that the path survives, and what is then there."""
+    def step(tested: int, wait: float, drafted_before: float) -> tuple[Pace, float, int]:
+        """The step, the chance that the path survives it, and what is then there."""
         verify = times.verify(batch * (tested + 1))
         ahead = drafted_before + verify / draft - tested
         survives = acceptance ** (tested + 1) if ahead >= 1 else 0.0
-        return wait + verify, expected_tokens(acceptance, tested), survives, max(0, int(ahead) - 1)
+        return Pace(expected_tokens(acceptance, tested), verify, wait), survives, max(0, int(ahead) - 1)
 
     if m:
-        restart_time, restart_tokens, restart_survives, there = step(m, times.draft_restart + (m - 1) * draft, m)
+        restarted, restart_survives, there = step(m, times.draft_restart + (m - 1) * draft, m)
     else:
-        restart_time, restart_tokens = times.verify(batch), 1.0
-        restart_survives, there = _catch_up(acceptance, draft, times.draft_restart, restart_time)
+        restarted = Pace(1.0, times.verify(batch), 0.0)
+        restart_survives, there = _catch_up(acceptance, draft, times.draft_restart, restarted.verify)
     tested = min(k, max(there, m))
-    ahead_time, ahead_tokens, ahead_survives, _ = step(tested, max(0, m - there) * draft, max(there, m))
+    ahead, ahead_survives, _ = step(tested, max(0, m - there) * draft, max(there, m))
     # Share of steps taken in the state "ahead": x = (1 - x) * restart_survives + x * ahead_survives.
     share = restart_survives / (1 - ahead_survives + restart_survives)
-    tokens = (1 - share) * restart_tokens + share * ahead_tokens
-    return tokens / ((1 - share) * restart_time + share * ahead_time)
+    return Pace(
+        (1 - share) * restarted.tokens + share * ahead.tokens,
+        (1 - share) * restarted.verify + share * ahead.verify,
+        (1 - share) * restarted.wait + share * ahead.wait,
+    )
 
 
 def _catch_up(acceptance: float, draft: float, restart: float, step: float) -> tuple[float, int]:

@@ -37,6 +37,7 @@ async def test_bench_on_the_fake_models():
             assert row["acceptance_rate"] == 1
             assert row["tokens_per_step"] > 3
     assert set(rows[1]["predicted_tokens_per_second"]) == {"streaming", "ceiling"}
+    assert rows[1]["measured_step"]["tokens"] > 3 < rows[1]["predicted_step"]["tokens"]
     assert report["machine"]["cores"] >= 1
 
 
