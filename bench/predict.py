@@ -9,8 +9,13 @@ from verify_service.policy import Pace, StepTimes, choose, expected_tokens, pace
 
 def lock_step(acceptance: float, k: int, times: StepTimes) -> float:
     """Tokens per second where each step waits for K fresh proposals: E / (R + K t_d + t_v(K))."""
+    return expected_tokens(acceptance, k) / lock_step_seconds(k, times)
+
+
+def lock_step_seconds(k: int, times: StepTimes) -> float:
+    """A step that waits for k fresh proposals: R + K t_d + t_v(K)."""
     wait = times.draft_restart + (k - 1) * times.draft_step if k else 0.0
-    return expected_tokens(acceptance, k) / (wait + times.verify(k + 1))
+    return wait + times.verify(k + 1)
 
 
 def pipelined_ceiling(acceptance: float, k: int, times: StepTimes) -> float:

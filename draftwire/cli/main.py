@@ -1,10 +1,11 @@
-"""The `draftwire` command: up, generate, demo, bench."""
+"""The `draftwire` command: up, generate, demo, bench, distill."""
 
 import sys
 
 from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
 
 from bench.command import Bench
+from distill.command import Distill
 from draftwire.cli.demo import Demo
 from draftwire.cli.generate import Generate
 from draftwire.cli.up import Up
@@ -25,6 +26,7 @@ class Draftwire(BaseSettings):
     generate: CliSubCommand[Generate]
     demo: CliSubCommand[Demo]
     bench: CliSubCommand[Bench]
+    distill: CliSubCommand[Distill]
 
     def cli_cmd(self) -> None:
         """Run the chosen command."""

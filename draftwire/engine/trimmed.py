@@ -8,8 +8,8 @@ Such a draft is a folder with a small `model.safetensors` and this config.json:
      "vocab_fingerprint": "..."}                of the base's tokenizer, so that another base is refused
 
 Beside the layers and the final norm it stores `adapter.weight` [H, H] and `draft_vocab` [R], the ids that it can
-propose. Its logits over draft_vocab are E[draft_vocab] (A h): the product E[draft_vocab] A is folded once at load, so
-the head costs R rows instead of V.
+propose. Its logits over draft_vocab are E[draft_vocab] (A h), with E the base's head, which is its embedding where the
+two are tied: the product E[draft_vocab] A is folded once at load, so the head costs R rows instead of V.
 """
 
 import json
@@ -44,7 +44,7 @@ def fit(base: Any, folder: str) -> Tensor:
         adapter, draft_vocab = weights.pop("adapter.weight"), weights.pop("draft_vocab").long()
         embedding, replaced = base.get_input_embeddings().weight, base.get_output_embeddings().weight
         # Rounded like every stored weight, which keeps the head packable (draftwire.engine.linear).
-        head = (embedding[draft_vocab].float() @ adapter.float()).to(torch.bfloat16)
+        head = (replaced[draft_vocab].float() @ adapter.float()).to(torch.bfloat16)
         own = {name for name, p in base.named_parameters() if p is not embedding and p is not replaced}
         base.load_state_dict(weights, strict=False)
     except (KeyError, IndexError, RuntimeError) as error:

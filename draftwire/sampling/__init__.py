@@ -13,7 +13,7 @@ p is always the target's distribution, q the draft's. Everything here is a pure 
 from draftwire.sampling.distribution import target_probs
 from draftwire.sampling.randomness import Purpose, gumbel, uniform
 from draftwire.sampling.reference import verify_draft_tokens
-from draftwire.sampling.support import DrawKey, draw
+from draftwire.sampling.support import DrawKey, draft_weights, draw
 from draftwire.sampling.verify import SessionRows, Verdict, verify
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Purpose",
     "SessionRows",
     "Verdict",
+    "draft_weights",
     "draw",
     "gumbel",
     "target_probs",

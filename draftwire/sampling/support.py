@@ -75,9 +75,7 @@ def _draw_coupled(logits: Tensor, keys: Sequence[DrawKey]) -> list[DraftToken]:
 
 
 def _draw_sparse(logits: Tensor, keys: Sequence[DrawKey]) -> list[DraftToken]:
-    probs = target_probs(logits, [key.sampling for key in keys])
-    likeliest = probs.topk(min(MAX_SUPPORT, probs.shape[1]), dim=-1)
-    weights = quantise(likeliest.values)
+    ids, weights = draft_weights(logits, [key.sampling for key in keys])
     marks = [
         int(uniform(key.seed, key.choice, key.position, Purpose.DRAFT, key.path) * WEIGHT_TOTAL) for key in keys
     ]  # integers in [0, WEIGHT_TOTAL): a mark falls into a token's stretch of weights with exactly its probability
@@ -85,11 +83,24 @@ def _draw_sparse(logits: Tensor, keys: Sequence[DrawKey]) -> list[DraftToken]:
     sizes = (weights > 0).sum(dim=-1)
 
     tokens = []
-    columns = (likeliest.indices.tolist(), weights.tolist(), sizes.tolist(), drawn.tolist())
-    for ids, row_weights, size, index in zip(*columns, strict=True):
-        support = Support(tuple(ids[:size]), tuple(row_weights[:size])) if size > 1 else None
-        tokens.append(DraftToken(ids[index], support))
+    columns = (ids.tolist(), weights.tolist(), sizes.tolist(), drawn.tolist())
+    for row_ids, row_weights, size, index in zip(*columns, strict=True):
+        support = Support(tuple(row_ids[:size]), tuple(row_weights[:size])) if size > 1 else None
+        tokens.append(DraftToken(row_ids[index], support))
     return tokens
+
+
+def draft_weights(
+    logits: Tensor,  # [N, V]
+    params: Sequence[SamplingParams],  # one per row, none greedy
+) -> tuple[Tensor, Tensor]:  # ids [N, C] int64, weights [N, C] int64
+    """What each row is drawn from in rejection mode: q(ids[i]) = weights[i] / WEIGHT_TOTAL, likeliest first.
+
+    Raises EngineError if a row of logits is not a distribution.
+    """
+    probs = target_probs(logits, params)
+    likeliest = probs.topk(min(MAX_SUPPORT, probs.shape[1]), dim=-1)
+    return likeliest.indices, quantise(likeliest.values)
 
 
 def quantise(

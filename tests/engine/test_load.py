@@ -160,7 +160,7 @@ class TestTrimmedDraft:
         model.load_state_dict({k: v for k, v in weights.items() if k.startswith("model.")}, strict=False)
         with torch.inference_mode():
             hidden = model.model(torch.tensor([tokens])).last_hidden_state[0]
-            head = model.model.embed_tokens.weight[list(self.VOCAB)] @ weights["adapter.weight"]
+            head = model.lm_head.weight[list(self.VOCAB)] @ weights["adapter.weight"]
             expected = hidden @ head.bfloat16().float().T
         torch.testing.assert_close(rows[:, list(self.VOCAB)], expected, atol=1e-3, rtol=1e-3)
         others = [i for i in range(tiny_models.VOCAB_SIZE) if i not in self.VOCAB]

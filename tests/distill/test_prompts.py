@@ -1,0 +1,153 @@
+"""Where prompts come from: files with their mistakes, the target's chat template, and the templates."""
+
+import json
+from itertools import islice
+
+import pytest
+from transformers import AutoTokenizer
+
+from distill.passages import documentation, function, passage
+from distill.prompts import Chat, file_fingerprint, read_corpus, read_prompts
+from distill.templates import KINDS, template_prompts
+from distill.tiny_target import write_tiny_target
+from draftwire.errors import InvalidArgument
+
+LIMIT = 80
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """Of the tiny target: its ids are bytes, and the special tokens 256 and 257."""
+    return AutoTokenizer.from_pretrained(write_tiny_target(tmp_path_factory.mktemp("target")))
+
+
+@pytest.fixture
+def chat(tokenizer):
+    return Chat(tokenizer, LIMIT)
+
+
+def file_of(tmp_path, name, text):
+    """A file with this text, or these JSON lines."""
+    file = tmp_path / name
+    file.write_text(text if isinstance(text, str) else "\n".join(json.dumps(line) for line in text))
+    return file
+
+
+def test_prompts_of_a_text_file(tmp_path, chat, tokenizer):
+    """A prompt a line, blank lines left out; each is a user's message of the chat template."""
+    found = read_prompts(file_of(tmp_path, "p.txt", "Hello\n\nHow are you?\n"), chat)
+    assert [kind for kind, _ in found] == ["file", "file"]
+    assert tokenizer.decode(found[1][1]) == "<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_prompts_of_json_lines(tmp_path, chat):
+    """With their kinds."""
+    lines = [{"prompt": "Hi", "kind": "chat"}, {"prompt": "Two\nlines", "more": 1}]
+    assert [kind for kind, _ in read_prompts(file_of(tmp_path, "p.jsonl", lines), chat)] == ["chat", "file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("p.txt", "", "--prompts: .* is empty"),
+        ("p.txt", "\n  \n", "--prompts: .* is empty"),
+        ("p.jsonl", '{"prompt": "Hi"}\n{"prompt": ', "line 2: is not JSON"),
+        ("p.jsonl", '{"text": "Hi"}', 'line 1: must be an object with "prompt", as text'),
+        ("p.jsonl", '{"prompt": 3}', 'line 1: must be an object with "prompt", as text'),
+        ("p.jsonl", "[]", "line 1: must be an object"),
+        ("p.jsonl", '{"prompt": " "}', "line 1: the prompt is empty"),
+        ("p.txt", "Hi\n" + "x" * LIMIT, rf"line 2: the prompt has {LIMIT + 42} tokens; --max-prompt-tokens is {LIMIT}"),
+    ],
+)
+def test_mistakes_in_a_file_of_prompts(tmp_path, chat, name, text, problem):
+    """Each names the option, and the line where there is one."""
+    with pytest.raises(InvalidArgument, match=problem):
+        read_prompts(file_of(tmp_path, name, text), chat)
+
+
+def test_a_missing_file(tmp_path, chat):
+    """And one that is no text."""
+    with pytest.raises(InvalidArgument, match="--prompts: .*cannot be read"):
+        read_prompts(tmp_path / "nowhere", chat)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(InvalidArgument, match="--corpus: .*cannot be read"):
+        read_corpus(tmp_path / "bytes", chat)
+
+
+def test_texts_of_a_corpus(tmp_path, chat):
+    """Every token but the first is learnt; 200 tokens are cut into 80, 80 and 40; a single token teaches nothing."""
+    texts = read_corpus(file_of(tmp_path, "c.txt", "ab\n" + "y" * 200 + "\nz\n"), chat)
+    assert [len(text.token_ids) for text in texts] == [2, 80, 80, 40]
+    assert {(text.kind, text.supervised_from) for text in texts} == {("corpus", 1)}
+    with pytest.raises(InvalidArgument, match="no text of two tokens"):
+        read_corpus(file_of(tmp_path, "c.txt", "z"), chat)
+
+
+def test_conversations_of_a_corpus(tmp_path, chat, tokenizer):
+    """Of a prompt and a reply only the reply and its end are learnt; a reply that is cut has no end."""
+    lines = [{"prompt": "Hi", "reply": "Yes.", "kind": "log"}, {"prompt": "Hi", "reply": "n" * 100}, {"text": "abc"}]
+    answered, cut, text = read_corpus(file_of(tmp_path, "c.jsonl", lines), chat)
+    assert tokenizer.decode(answered.token_ids[answered.supervised_from :]) == "Yes.<|im_end|>"
+    assert tokenizer.decode(answered.token_ids[: answered.supervised_from]).endswith("assistant\n")
+    assert tokenizer.decode(cut.token_ids[cut.supervised_from :]) == "n" * LIMIT
+    assert (answered.kind, text.kind, text.supervised_from) == ("log", "corpus", 1)
+
+
+def test_what_the_target_takes_for_a_user(chat, tokenizer):
+    """The template up to where a message begins; of what follows, only a message that was ended counts."""
+    assert tokenizer.decode(chat.before_user()) == "<|im_start|>user\n"
+    end = tokenizer.eos_token_id
+    assert chat.user_text([*tokenizer(" What? ").input_ids, end]) == "What?"
+    assert chat.user_text(tokenizer("What").input_ids) == ""
+
+
+def test_a_target_without_a_chat_template(tokenizer):
+    """Continues the bare text, and makes up no messages."""
+    bare = AutoTokenizer.from_pretrained(tokenizer.name_or_path)
+    bare.chat_template = None
+    chat = Chat(bare, LIMIT)
+    assert chat.encode("Hi") == bare("Hi").input_ids
+    with pytest.raises(InvalidArgument, match="--self-prompts: the target has no chat template"):
+        chat.before_user()
+
+
+def test_the_fingerprint_of_a_file(tmp_path):
+    """Follows the content; no file, no fingerprint."""
+    one, two = file_of(tmp_path, "a", "x"), file_of(tmp_path, "b", "x")
+    assert file_fingerprint(one) == file_fingerprint(two) != file_fingerprint(file_of(tmp_path, "c", "y"))
+    assert file_fingerprint(None) is None
+
+
+def some(seed, stream, count=2000):
+    return list(islice(template_prompts(seed, stream), count))
+
+
+def test_templates_are_seeded_and_varied():
+    """The same seed and stream, the same prompts; all kinds; hardly a prompt twice."""
+    prompts = some(0, 0)
+    assert prompts == some(0, 0)
+    assert {kind for kind, _ in prompts} == set(KINDS)
+    assert len(set(prompts)) > 0.9 * len(prompts)
+    assert len(set(prompts) & set(some(0, 1))) < 0.1 * len(prompts)
+
+
+def test_held_out_prompts_are_disjoint():
+    """An odd seed shares no prompt with an even one, whatever the streams."""
+    used = {text for stream in range(3) for _, text in some(4, stream)}
+    held_out = {text for stream in range(3) for _, text in some(7, stream)}
+    assert len(used) > 5000
+    assert not used & held_out
+
+
+def test_sources():
+    """Passages are a few sentences; functions and their documentation are real ones, short enough to quote."""
+    from random import Random  # noqa: PLC0415
+
+    rng = Random(0)
+    for _ in range(200):
+        text, code, words = passage(rng), function(rng), documentation(rng)
+        assert text.count(".") > 2
+        assert "  " not in text
+        assert "def " in code
+        assert len(code) <= 700
+        assert len(words) > 60
