@@ -1,6 +1,7 @@
 """`python -m verify_service --target MODEL --drafts HOST:PORT ...`"""
 
 import asyncio
+import importlib
 import logging
 import sys
 
@@ -15,8 +16,15 @@ from verify_service.worker import VerifyWorker
 logger = logging.getLogger(__name__)
 
 
+#: Backends that are loaded by name, because they need what few installations have.
+BACKENDS = {"vllm": "draftwire.vllm_plugin.backend"}
+
+
 async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
     """Run one verify worker until `stop`; 1 if its engine failed."""
+    if config.backend in BACKENDS:
+        code: int = await importlib.import_module(BACKENDS[config.backend]).serve(config, stop)
+        return code
 
     def make_engine() -> Engine:
         return load_engine(
@@ -28,7 +36,9 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
             max_batched_tokens=config.max_num_batched_tokens,
             batch_invariant=config.batch_invariant,
             threads=config.engine_threads,
+            tensor_parallel_size=config.tensor_parallel_size,
             progress=logger.info,
+            on_loss=worker.engine_failed,
         )
 
     service.pin(config.cpu_affinity)

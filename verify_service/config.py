@@ -1,6 +1,9 @@
 """The flags of a verify worker; names as in vLLM."""
 
-from pydantic import Field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from draftwire.config import Addresses, EngineConfig
 from draftwire.types import MAX_PROPOSAL_TOKENS
@@ -16,6 +19,15 @@ class VerifyConfig(EngineConfig):
     target: str = Field("embedded-target", description="local folder, hub id, embedded-target or fake:...")
     drafts: Addresses = Field((), description="draft workers, host:port,host:port; none = plain decoding")
 
+    backend: Literal["native", "vllm"] = Field(
+        "native", description="what runs the target; vllm (paged attention, several machines) must be installed"
+    )
+    vllm_args: dict[str, Any] = Field(
+        {}, description='for --backend vllm: more arguments of its engine, as JSON: {"pipeline_parallel_size": 2}'
+    )
+    tensor_parallel_size: int = Field(
+        1, ge=1, le=64, description="processes that share the target, each with a part of every layer"
+    )
     batch_invariant: bool = Field(False, description="keep a row's logits bit-identical whatever shares its batch")
     max_waiting: int = Field(256, ge=0, le=65536, description="requests that may wait for a slot; more are refused")
 
@@ -31,6 +43,21 @@ class VerifyConfig(EngineConfig):
         256, ge=1, le=65536, description="tokens that a caller may lag before its session pauses"
     )
     stall_seconds: float = Field(30.0, gt=0, le=3600, description="a caller that reads nothing for so long is cut off")
+
+    collect_prompts: Path | None = Field(
+        None,
+        description="folder that keeps a sample of prompts and answers, to train drafts on; default: nothing is kept",
+    )
+    collect_fraction: float = Field(0.1, gt=0, le=1, description="share of the answers that --collect-prompts keeps")
+    collect_max_mib: int = Field(256, ge=1, le=1 << 20, description="most that --collect-prompts keeps, MiB")
+
+    @model_validator(mode="after")
+    def _arguments_have_a_taker(self) -> Self:
+        if self.vllm_args and self.backend != "vllm":
+            raise ValueError("--vllm-args needs --backend vllm")
+        if self.collect_prompts and self.backend != "native":
+            raise ValueError("--collect-prompts needs --backend native")
+        return self
 
     @property
     def window(self) -> int:

@@ -22,37 +22,32 @@ from verify_service.config import VerifyConfig
 from verify_service.events import Cancel, Event, Submit, Wake
 from verify_service.generation import Generation
 from verify_service.output import Output
+from verify_service.prompt_archive import PromptArchive
 
 logger = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class VerifyServicer(VerifyServiceServicer):
-    """Args:
-    model: the target.
-    post: hands an event to the engine's thread.
-    acceptance: the worker's acceptance rate, where a new session starts.
-    fresh_seed: keys the answers whose callers give no seed, 64 bits.
+class WireServicer(VerifyServiceServicer):
+    """The calls, whatever makes the answers: a subclass does.
+
+    Args:
+        model: the target.
+        archive: keeps a sample of the answers; None = nothing is kept.
     """
 
     def __init__(
-        self,
-        config: VerifyConfig,
-        instance_id: str,
-        model: ModelInfo,
-        post: Callable[[Event], None],
-        acceptance: Callable[[], float],
-        fresh_seed: Callable[[], int],
+        self, config: VerifyConfig, instance_id: str, model: ModelInfo, archive: PromptArchive | None = None
     ) -> None:
         self._config = config
         self._instance_id = instance_id
         self._model = model
-        self._post = post
-        self._acceptance = acceptance
-        self._fresh_seed = fresh_seed
-        self._outputs: set[Output] = set()
-        self._refusal: Unavailable | None = None
+        self._archive = archive
+
+    def answer(self, request: GenerateRequest) -> AsyncGenerator[Started | Committed | Finished, None]:
+        """The events of one validated request; closing it ends the answer."""
+        raise NotImplementedError
 
     async def GetModel(
         self, request: pb.VerifyServiceGetModelRequest, context: Context
@@ -72,9 +67,12 @@ class VerifyServicer(VerifyServiceServicer):
             validate_request(wanted, self._model, self._config.num_speculative_tokens)
             if not wanted.request_id:
                 wanted = replace(wanted, request_id=f"gen-{secrets.token_hex(8)}")
+            record = self._archive.begin(wanted) if self._archive else None
             async with aclosing(self.answer(wanted)) as events:
                 async for event in events:
                     await self._write(context, event_to_proto(event))
+                    if record:
+                        record.saw(event)
 
     async def _write(self, context: Context, event: pb.VerifyServiceGenerateResponse) -> None:
         """Flow control holds a write back while the caller does not read; in the end that costs it the answer."""
@@ -83,6 +81,33 @@ class VerifyServicer(VerifyServiceServicer):
                 await context.write(event)
         except TimeoutError:
             raise ResourceExhausted(f"the answer was not read for {self._config.stall_seconds:g} s") from None
+
+
+class VerifyServicer(WireServicer):
+    """Answers from an engine of ours, on its thread.
+
+    Args:
+        post: hands an event to the engine's thread.
+        acceptance: the worker's acceptance rate, where a new session starts.
+        fresh_seed: keys the answers whose callers give no seed, 64 bits.
+    """
+
+    def __init__(
+        self,
+        config: VerifyConfig,
+        instance_id: str,
+        model: ModelInfo,
+        post: Callable[[Event], None],
+        acceptance: Callable[[], float],
+        fresh_seed: Callable[[], int],
+        archive: PromptArchive | None = None,
+    ) -> None:
+        super().__init__(config, instance_id, model, archive)
+        self._post = post
+        self._acceptance = acceptance
+        self._fresh_seed = fresh_seed
+        self._outputs: set[Output] = set()
+        self._refusal: Unavailable | None = None
 
     async def answer(self, request: GenerateRequest) -> AsyncGenerator[Started | Committed | Finished, None]:
         """The events of one validated request. Raises ResourceExhausted, Unavailable; closing it frees the slot."""
@@ -111,6 +136,7 @@ class VerifyServicer(VerifyServiceServicer):
     def fail(self, error: Exception) -> None:
         """The engine is gone: every answer ends, and no new one begins; on the event loop."""
         self._refusal = Unavailable("the engine failed and the verify worker stops")
+        told = error if isinstance(error, Unavailable) else EngineError(f"the engine failed: {type(error).__name__}")
         for output in self._outputs:
-            output.put(EngineError(f"the engine failed: {type(error).__name__}"))
+            output.put(told)
             output.wake()

@@ -30,6 +30,7 @@ class NativeEngine:
         row_multiple: None = rows may share arithmetic; else batch-invariant mode, see above.
         head_vocab: [R] the id of each row of the model's head, where the head covers only some ids; the logits of the
             others are -inf.
+        num_kv_heads: key heads that this process has; None = all of the model's.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class NativeEngine:
         max_batched_tokens: int,
         row_multiple: int | None = None,
         head_vocab: Tensor | None = None,
+        num_kv_heads: int | None = None,
     ) -> None:
         config = model.config
         model.set_attn_implementation(ATTENTION_NAME)
@@ -57,7 +59,7 @@ class NativeEngine:
             num_layers=config.num_hidden_layers,
             num_slots=num_slots,
             max_model_len=info.max_model_len,
-            num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+            num_kv_heads=num_kv_heads or getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
             head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
             dtype=self._dtype,
             device=self._device,
@@ -69,7 +71,7 @@ class NativeEngine:
         if placement is None:
             return None
         if placement.copy_from is not None:
-            self._cache.copy(placement.copy_from, placement.slot, placement.cached)
+            self.copy(placement.copy_from, placement.slot, placement.cached)
         return placement.slot, placement.cached
 
     def release(self, slot: int) -> None:
@@ -81,7 +83,7 @@ class NativeEngine:
         self._check(chunks)
         try:
             with torch.inference_mode():
-                rows = self._run(chunks)
+                rows = self.run(chunks)
         except RuntimeError as error:
             for chunk in chunks:
                 self._slots.truncate(chunk.slot, 0)  # nobody may reuse what a failed forward left
@@ -114,7 +116,12 @@ class NativeEngine:
             return f"a token id is outside 0..{self.info.vocab_size - 1}"
         return None
 
-    def _run(self, chunks: Sequence[Chunk]) -> Tensor:  # [sum of num_logits, rows of the head]
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of one slot to another: what `acquire` decided, done."""
+        self._cache.copy(source, target, length)
+
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:  # [sum of num_logits, rows of the head]
+        """Run the chunks, which `forward` has checked; in inference mode."""
         ids, positions, cache_rows, logit_rows = _flatten(chunks, self.info.max_model_len)
         wanted = len(logit_rows)
         if self._row_multiple:

@@ -25,7 +25,7 @@ def generation(slot, prompt, *, computed=0, pending=0, plan=Plan(4, 0, 0.0), lin
         session.open(request.sampling, made.mode, 1, 0, 16)
         if pending:
             session.receive(Proposal(slot + 1, 0, prompt, tuple(DraftToken(t) for t in range(pending))))
-        made.link = DraftLink(1, session, heard_at=0.0)
+        made.link = DraftLink(1, "draft", session, heard_at=0.0)
     return made
 
 
