@@ -47,10 +47,18 @@ class DraftClient:
         address: host:port.
         hello: introduces this verify worker; its model is the target.
         post: hands an event to the engine's thread; raises ResourceExhausted if its inbox is full.
+        credentials: for TLS; None = plain.
     """
 
-    def __init__(self, address: str, hello: Hello, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        address: str,
+        hello: Hello,
+        post: Callable[[Event], None],
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
         self.address = address
+        self._credentials = credentials
         self._hello = hello
         self._post = post
         self._outbox = VerifierOutbox()
@@ -64,7 +72,7 @@ class DraftClient:
 
     async def run(self) -> None:
         """Connect and reconnect until cancelled."""
-        pause = FIRST_PAUSE
+        pause, said = FIRST_PAUSE, ""
         while True:
             began = time.monotonic()
             try:
@@ -73,7 +81,11 @@ class DraftClient:
                 logger.error("draft worker %s refused: %s", self.address, error)
                 pause = INCOMPATIBLE_PAUSE
             except DraftwireError as error:
-                logger.warning("draft worker %s: %s", self.address, error)
+                # A worker that stays away is told of once, not at every try.
+                logger.log(
+                    logging.DEBUG if str(error) == said else logging.WARNING, "draft worker %s: %s", self.address, error
+                )
+                said = str(error)
                 pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
             except Exception:  # a bug, perhaps woken by this peer; the other peers and the next connection go on
                 logger.exception("draft worker %s: the stream failed unexpectedly", self.address)
@@ -82,7 +94,7 @@ class DraftClient:
 
     async def _converse(self) -> None:
         """One stream from Hello to its end; always raises the reason of the end."""
-        async with connect(self.address) as channel:
+        async with connect(self.address, self._credentials) as channel:
             call = DraftServiceStub(channel).Speculate()  # type: ignore[no-untyped-call]
             try:
                 await self._send(call, self._hello)

@@ -25,7 +25,7 @@ from draftwire.session import (
 )
 from draftwire.types import EndReason, ModelInfo, VerificationMode
 from verify_service.draft_pool import DraftPool, DraftWorker
-from verify_service.generation import DraftLink, Generation
+from verify_service.generation import Answer, DraftLink
 from verify_service.metrics import VerifyMetrics
 from verify_service.policy import StepClock
 
@@ -64,7 +64,7 @@ class Drafts:
         self._metrics = metrics
         self._rng = rng
         self._pool = DraftPool(rng)
-        self._by_session: dict[int, Generation] = {}
+        self._by_session: dict[int, Answer] = {}
         self._next_session = 1
         self._opens: defaultdict[int, list[Open]] = defaultdict(list)
         self._commits: defaultdict[int, list[Commit]] = defaultdict(list)
@@ -72,7 +72,7 @@ class Drafts:
 
     # What generations need.
 
-    def supply(self, generation: Generation, now: float) -> None:
+    def supply(self, generation: Answer, now: float) -> None:
         """Open a session for a generation that has none, if a worker can take it."""
         if generation.link or not generation.speculates or now < generation.draft_retry_at:
             return
@@ -89,11 +89,11 @@ class Drafts:
         self._opens[worker.id].append(
             session.open(generation.request.sampling, generation.mode, seed, generation.request.choice, self._window)
         )
-        generation.link = DraftLink(worker.id, session, heard_at=now)
+        generation.link = DraftLink(worker.id, worker.model, session, heard_at=now)
         self._by_session[session_id] = generation
         worker.own += 1
 
-    def commit(self, generation: Generation, token_ids: tuple[int, ...], now: float) -> None:
+    def commit(self, generation: Answer, token_ids: tuple[int, ...], now: float) -> None:
         """Tell the draft what became final."""
         link = generation.link
         if link is None:
@@ -106,14 +106,14 @@ class Drafts:
         link.commits.append((commit.number, link.session.committed, now))
         link.steps_unheard += 1
 
-    def drop(self, generation: Generation) -> None:
+    def drop(self, generation: Answer) -> None:
         """Close the generation's session, if it has one."""
         link = generation.link
         if link is not None:
             self._closes[link.worker].append(Close(link.session.session_id))
             self._forget(generation)
 
-    def watch(self, generation: Generation, now: float) -> None:
+    def watch(self, generation: Answer, now: float) -> None:
         """Take the session away from a draft that owes proposals and stays silent.
 
         Never while a guess is there: dropping it untested because of what came after it would bias the output.
@@ -240,13 +240,13 @@ class Drafts:
         for generation in [g for g in self._by_session.values() if g.link and g.link.worker == worker_id]:
             self._lose(generation, now, why)
 
-    def _lose(self, generation: Generation, now: float, why: str) -> None:
+    def _lose(self, generation: Answer, now: float, why: str) -> None:
         self._metrics.reassignments.labels(why).inc()
         generation.stats.reassignments += 1
         self.drop(generation)
         generation.draft_retry_at = now
 
-    def _forget(self, generation: Generation) -> None:
+    def _forget(self, generation: Answer) -> None:
         link = generation.link
         assert link is not None
         del self._by_session[link.session.session_id]

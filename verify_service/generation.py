@@ -1,7 +1,9 @@
 """One answer in progress, as the engine's thread sees it: its tokens, its place in the KV cache, its draft."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from draftwire.session import VerifierSession
 from draftwire.types import FinishReason, GenerateRequest, ModelInfo, SpeculationStats, Usage, VerificationMode
@@ -20,6 +22,7 @@ class DraftLink:
 
     Attributes:
         worker: id of the connection (draft_pool.DraftWorker.id).
+        model: the draft's name, for metrics.
         session: the protocol's state.
         heard_at: since when the draft owes a sign of life: it said something, was opened or got its credit back then.
             time.monotonic(), seconds.
@@ -29,11 +32,41 @@ class DraftLink:
     """
 
     worker: int
+    model: str
     session: VerifierSession
     heard_at: float
     steps_unheard: int = 0
     fruitless_waits: int = 0
     commits: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=TIMED_COMMITS))
+
+
+class Answer(Protocol):
+    """An answer in progress as its draft side sees it: a `Generation`, or a request of another engine.
+
+    Attributes as in `Generation`.
+    """
+
+    link: DraftLink | None
+    draft_retry_at: float
+    draft_failures: int
+    plan: Plan
+    ready_since: float
+    stats: SpeculationStats
+
+    @property
+    def request(self) -> GenerateRequest: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def mode(self) -> VerificationMode: ...
+    @property
+    def tokens(self) -> Sequence[int]: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def missing(self) -> int: ...
+    @property
+    def speculates(self) -> bool: ...
 
 
 @dataclass(slots=True, eq=False)

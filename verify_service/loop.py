@@ -16,7 +16,7 @@ from draftwire.types import Committed, Finished, FinishReason, ModelInfo, Specul
 from verify_service.drafts import Drafts
 from verify_service.events import Cancel, DraftDown, DraftSaid, DraftUp, Event, Submit, Wake
 from verify_service.generation import Generation
-from verify_service.metrics import VerifyMetrics
+from verify_service.metrics import LOST_DRAFT, VerifyMetrics
 from verify_service.output import Mailman
 from verify_service.policy import Planner, StepClock
 from verify_service.scheduler import Work, schedule, waited_in_vain
@@ -159,7 +159,8 @@ class VerifyLoop:
     def _learn(self, generation: Generation, outcome: SpeculationStats) -> None:
         """What the policy goes by."""
         if outcome.tested_tokens:
-            self._metrics.step_acceptance.observe(outcome.accepted_tokens)
+            draft_model = generation.link.model if generation.link else LOST_DRAFT
+            self._metrics.tested(draft_model, outcome.accepted_tokens, outcome.tested_tokens)
             generation.acceptance.saw(outcome.accepted_tokens, outcome.tested_tokens)
             self._acceptance += 0.02 * (generation.acceptance.rate - self._acceptance)
 

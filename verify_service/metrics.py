@@ -5,6 +5,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from draftwire.types import SpeculationStats
 from verify_service.policy import Plan, StepTimes
 
+#: Draft models that are told apart; the tokens of any further one count as OTHER_DRAFT's.
+MAX_DRAFT_MODELS = 32
+OTHER_DRAFT = "other"
+#: A session that lost its draft worker while its guesses were tested.
+LOST_DRAFT = "lost"
+
 _LATENCY_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0)
 
 
@@ -23,12 +29,19 @@ class VerifyMetrics:
         self.untested = counter(
             "speculative_decoding_untested_tokens_total", "Proposals in a step behind its first rejection."
         )
+        self._draft_tested = counter(
+            "speculative_decoding_draft_tested_tokens_total", "Proposals tested, by draft model.", ("draft_model",)
+        )
+        self._draft_accepted = counter(
+            "speculative_decoding_draft_accepted_tokens_total", "Proposals accepted, by draft model.", ("draft_model",)
+        )
+        self._draft_models = {LOST_DRAFT, OTHER_DRAFT}
         self.stale = counter("speculative_decoding_stale_tokens_total", "Proposals that arrived on a refuted path.")
         self.late_bound = counter(
             "speculative_decoding_late_bound_tokens_total",
             "Proposals that arrived during the forward and were tested in place of a free draw; part of the tested.",
         )
-        self.step_acceptance = Histogram(
+        self._step_acceptance = Histogram(
             "speculative_decoding_step_acceptance",
             "Proposals accepted in one step of one session that tested any.",
             buckets=tuple(range(17)),
@@ -53,6 +66,9 @@ class VerifyMetrics:
             registry=registry,
         )
         self.answers = counter("draftwire_verify_answers_total", "Answers that ended, by outcome.", ("outcome",))
+        self.collected = counter(
+            "draftwire_verify_collected_prompts_total", "Answers for --collect-prompts, by outcome.", ("outcome",)
+        )
         self.running = gauge("draftwire_verify_running_sessions", "Sessions that hold a KV slot.")
         self.waiting = gauge("draftwire_verify_waiting_sessions", "Sessions that wait for a KV slot.")
         self.draft_workers = gauge("draftwire_verify_draft_workers", "Draft workers connected.")
@@ -77,6 +93,17 @@ class VerifyMetrics:
         self.rejected.inc(step.tested_tokens - step.accepted_tokens)
         self.untested.inc(step.untested_tokens)
         self.late_bound.inc(step.late_bound_tokens)
+
+    def tested(self, draft_model: str, accepted: int, tested: int) -> None:
+        """One step of one session tested guesses of this draft model, LOST_DRAFT where its worker is gone meanwhile."""
+        self._step_acceptance.observe(accepted)
+        if draft_model not in self._draft_models:
+            if len(self._draft_models) < MAX_DRAFT_MODELS + 2:
+                self._draft_models.add(draft_model)
+            else:
+                draft_model = OTHER_DRAFT
+        self._draft_tested.labels(draft_model).inc(tested)
+        self._draft_accepted.labels(draft_model).inc(accepted)
 
     def show_plan(self, plan: Plan, times: StepTimes) -> None:
         """Export the policy's last choice and the times that it went by."""

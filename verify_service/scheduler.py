@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from draftwire.engine.base import Chunk
 from draftwire.types import DraftToken
-from verify_service.generation import Generation
+from verify_service.generation import Answer, Generation
 
 #: Share of a step's tokens that prefills may always use, so that many decoding sessions can't starve a new one.
 PREFILL_SHARE = 0.25
@@ -35,7 +35,7 @@ class Work:
     proposals: tuple[DraftToken, ...] = ()
 
 
-def patience(generation: Generation, now: float) -> float:
+def patience(generation: Answer, now: float) -> float:
     """Seconds that the generation would still wait for proposals; 0 = ready."""
     link = generation.link
     if link is None or link.fruitless_waits >= MAX_FRUITLESS_WAITS or link.session.pending_count >= wanted(generation):
@@ -43,7 +43,7 @@ def patience(generation: Generation, now: float) -> float:
     return max(0.0, generation.ready_since + generation.plan.max_wait - now)
 
 
-def waited_in_vain(generation: Generation, now: float) -> bool:
+def waited_in_vain(generation: Answer, now: float) -> bool:
     """Whether it has waited its tau and not a single proposal has come."""
     link = generation.link
     if link is None or link.session.pending_count or not wanted(generation):
@@ -51,14 +51,14 @@ def waited_in_vain(generation: Generation, now: float) -> bool:
     return now >= generation.ready_since + generation.plan.max_wait
 
 
-def wanted(generation: Generation) -> int:
+def wanted(generation: Answer) -> int:
     """How many proposals the generation waits for: its m, as far as it may test them and its draft may send them."""
     if generation.missing > 1 or generation.link is None:
         return 0
     return min(generation.plan.min_proposals, testable(generation), generation.link.session.window)
 
 
-def testable(generation: Generation) -> int:
+def testable(generation: Answer) -> int:
     """How many proposals the generation may test now: its K, and never past the end of the answer."""
     left = generation.limit - len(generation.tokens)
     return max(0, min(generation.plan.num_speculative_tokens, left - 1))

@@ -18,13 +18,15 @@ from draftwire.types import Committed, Finished, GenerateRequest, Started
 from draftwire.v1 import verify_service_pb2
 from draftwire.v1.verify_service_pb2_grpc import add_VerifyServiceServicer_to_server
 from verify_service.config import VerifyConfig
-from verify_service.draft_client import DraftClient
+from verify_service.draft_clients import DraftClients
 from verify_service.drafts import Drafts
 from verify_service.events import ALWAYS_TAKEN, Event
 from verify_service.loop import VerifyLoop
 from verify_service.metrics import VerifyMetrics
 from verify_service.output import Mailman
 from verify_service.policy import Planner, StepClock
+from verify_service.prompt_archive import FILE_BYTES, PromptArchive
+from verify_service.prompt_files import PromptFiles
 from verify_service.servicer import VerifyServicer
 
 logger = logging.getLogger(__name__)
@@ -65,26 +67,28 @@ class VerifyWorker:
         self._fresh_seed = fresh_seed
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[VerifyLoop] = self._loop.create_future()
-        self._thread: EngineThread[Event] = EngineThread(self._make_loop, self._on_failure, name="verify-engine")
-        self._clients: list[DraftClient] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._thread: EngineThread[Event] = EngineThread(self._make_loop, self.engine_failed, name="verify-engine")
+        self._clients: DraftClients | None = None
         self._server = RpcServer(config.host, config.port)
         self._servicer: VerifyServicer | None = None
+        self._archive: PromptArchive | None = None
 
     async def start(self) -> None:
         """Load the target, bind, connect to the drafts. Raises the error that kept it from starting."""
+        self._archive = self._open_archive()
         self._thread.start()
         engine_loop = await self._ready
         model = replace(engine_loop.model, name=self.config.served_model_name or engine_loop.model.name)
         self._servicer = VerifyServicer(
-            self.config, self.instance_id, model, self._post, lambda: engine_loop.acceptance, self._fresh_seed
+            *(self.config, self.instance_id, model, self._post),
+            *(lambda: engine_loop.acceptance, self._fresh_seed, self._archive),
         )
         add_VerifyServiceServicer_to_server(self._servicer, self._server.server)  # type: ignore[no-untyped-call]
         self.port = await self._server.start([SERVICE_NAME])
         hello = Hello(PROTOCOL_VERSION, self.instance_id, model, self.config.max_num_seqs)
-        if self.config.num_speculative_tokens:
-            self._clients += (DraftClient(address, hello, self._post) for address in self.config.drafts)
-        self._tasks = [asyncio.create_task(client.run()) for client in self._clients]
+        drafts = self.config.drafts if self.config.num_speculative_tokens else ()
+        self._clients = DraftClients(drafts, hello, self._post)
+        self._clients.start()
         logger.info(
             "serving %s (%s, %s, V=%d, max_model_len=%d) on %s:%d with %d draft address(es)",
             *(model.name, model.engine, model.dtype, model.vocab_size, model.max_model_len),
@@ -108,10 +112,23 @@ class VerifyWorker:
                 grace = self.config.shutdown_grace
                 self._servicer.refuse()
             await self._server.drain(grace)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._clients:
+            await self._clients.stop()
+        if self._archive:
+            await asyncio.to_thread(self._archive.close)
         await asyncio.to_thread(self._thread.stop, THREAD_SECONDS if self._servicer else 0.0)
+
+    def _open_archive(self) -> PromptArchive | None:
+        config = self.config
+        if config.collect_prompts is None:
+            return None
+        most = config.collect_max_mib << 20
+        return PromptArchive(
+            PromptFiles(config.collect_prompts, most),
+            file_bytes=min(FILE_BYTES, most // 4),
+            fraction=config.collect_fraction,
+            count=lambda outcome, count: self._metrics.collected.labels(outcome).inc(count),
+        )
 
     def _post(self, event: Event) -> None:
         self._thread.post(event, always=isinstance(event, ALWAYS_TAKEN))
@@ -147,15 +164,11 @@ class VerifyWorker:
             self._ready.set_result(loop)
 
     def _send(self, steps: Mapping[int, VerifierStep]) -> None:
-        self._loop.call_soon_threadsafe(self._route, steps)
+        if self._clients:
+            self._clients.send(steps)
 
-    def _route(self, steps: Mapping[int, VerifierStep]) -> None:
-        for client in self._clients:
-            step = steps.get(client.worker_id) if client.worker_id is not None else None
-            if step:
-                client.send(step)
-
-    def _on_failure(self, error: Exception) -> None:
+    def engine_failed(self, error: Exception) -> None:
+        """The engine is of no use any more; on any thread."""
         self._loop.call_soon_threadsafe(self._fail, error)
 
     def _fail(self, error: Exception) -> None:

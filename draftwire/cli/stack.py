@@ -37,6 +37,7 @@ class StackOptions:
     draft: str = "embedded-draft"
     drafter: Literal["model", "ngram", "hybrid", "replay"] = "hybrid"
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    device: str = "cpu"
     num_speculative_tokens: int = 5
     schedule: Literal["auto", "eager", "lockstep"] = "auto"
     batch_invariant: bool = False
@@ -121,7 +122,7 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
         verify_cores = sorted({*verify_cores, *draft_cores})
     draft_port, verify_port = (DRAFT_PORT, VERIFY_PORT) if options.ports else (free_port(), free_port())
     free = {} if options.ports else {"metrics_port": 0}
-    common = {"dtype": options.dtype, "max_model_len": options.max_model_len, "max_num_seqs": options.max_num_seqs}
+    common = {name: getattr(options, name) for name in ("dtype", "device", "max_model_len", "max_num_seqs")}
     draft = ServiceProcess(
         "draft worker",
         "draft_service",

@@ -28,14 +28,19 @@ _OPTIONS = (
 )
 
 
-def connect(address: str) -> grpc.aio.Channel:
+def connect(address: str, credentials: grpc.ChannelCredentials | None = None) -> grpc.aio.Channel:
     """A channel to "host:port"; it connects in the background, and again whenever the connection is lost.
+
+    Args:
+        credentials: for TLS; None = plain.
 
     Raises InvalidArgument("address") unless the text has that form.
     """
     host, colon, port = address.rpartition(":")
     if not host or not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise InvalidArgument("address", f"must be host:port, got {address!r}")
+    if credentials is not None:
+        return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
     return grpc.aio.insecure_channel(address, options=_OPTIONS)
 
 

@@ -1,0 +1,81 @@
+"""A verify worker on vLLM behind the gateway, with a draft worker: what callers see is what they know."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from support.system import metric, system
+from transformers import AutoTokenizer
+
+from draftwire.errors import InvalidArgument
+from draftwire.models import EMBEDDED_TARGET, resolve
+from draftwire.rpc.status import error_of
+from draftwire.types import GenerateRequest, ModelInfo, SamplingParams
+from draftwire.v1.verify_service_pb2 import SpeculationParams
+from draftwire.vllm_plugin.answers import sampling_params
+
+TOKENS = 48
+MODEL = ModelInfo("m", "f", 100, 1000)
+
+
+@pytest.mark.model
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+async def test_gateway_and_callers_notice_nothing(tmp_path: Path) -> None:
+    """Greedy answers with a perfect draft and without are equal, statistics and errors are those of every worker."""
+    prompt = AutoTokenizer.from_pretrained(resolve(EMBEDDED_TARGET))("The capital of France is")["input_ids"]
+    verify = {"backend": "vllm", "max_model_len": 256, "max_num_seqs": 4, "schedule": "lockstep"}
+    verify |= {"vllm_args": '{"block_size": 32, "kv_cache_memory_bytes": 268435456}'}
+    flags = {"verify_flags": verify, "draft_flags": {"drafter": "model", "max_model_len": 256, "dtype": "float32"}}
+    async with system(tmp_path, target=EMBEDDED_TARGET, draft=EMBEDDED_TARGET, **flags) as made:
+        worker = made.verifiers[0]
+        plain = await made.generate(prompt, max_tokens=TOKENS, speculation=SpeculationParams(disabled=True))
+        drafted = await made.generate(prompt, max_tokens=TOKENS)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.usage.completion_tokens == TOKENS
+        assert plain.speculation.steps == TOKENS
+        assert plain.speculation.tested_tokens == 0
+        assert drafted.speculation.committed_tokens == TOKENS
+        assert drafted.speculation.acceptance == 1
+        assert drafted.speculation.tokens_per_step > 1.5
+        assert await metric(worker, "speculative_decoding_accepted_tokens_total") == drafted.speculation.accepted_tokens
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await made.generate(prompt, max_tokens=4, seed=1)
+        assert "seed: coupled mode needs the native engine" in str(error_of(refused.value))
+
+        call = asyncio.create_task(made.generate(prompt, max_tokens=200))
+        await asyncio.sleep(1)
+        call.cancel()  # its slot is free again: four more find room at once
+        four = await asyncio.gather(*(made.generate(prompt, max_tokens=TOKENS) for _ in range(4)))
+        assert [answer.token_ids for answer in four] == [plain.token_ids] * 4
+
+        for process in psutil.Process(worker.pid).children(recursive=True):
+            if "EngineCore" in process.name():
+                process.kill()
+        assert await asyncio.wait_for(worker.wait(), 30) == 1, "a worker without an engine ends"
+
+
+@pytest.mark.parametrize(
+    ("fields", "speculates", "named"),
+    [
+        ({"seed": 1}, False, "seed"),
+        ({"sampling": SamplingParams(min_p=0.1)}, True, "sampling.min_p"),
+    ],
+)
+def test_what_vllm_cannot_do_is_refused_by_name(fields, speculates: bool, named: str) -> None:
+    """Coupled mode always, min_p where there are drafts."""
+    with pytest.raises(InvalidArgument) as error:
+        sampling_params(GenerateRequest("r", (1, 2), **fields), MODEL, speculates=speculates)
+    assert error.value.field == named
+
+
+def test_a_request_in_vllms_words() -> None:
+    """An answer that goes on after a failover gets what is left of its tokens; None means as far as the model goes."""
+    sampling = SamplingParams(temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
+    request = GenerateRequest("r", (1, 2, 3), (4, 5), max_tokens=10, sampling=sampling, stop_token_ids=(9,))
+    params = sampling_params(request, MODEL, speculates=False)
+    assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.5, 7, 0.9, 0.1)
+    assert (params.max_tokens, params.stop_token_ids, params.ignore_eos) == (8, [9], False)
+    assert sampling_params(GenerateRequest("r", (1, 2, 3)), MODEL, speculates=False).max_tokens == 997
