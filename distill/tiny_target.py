@@ -5,6 +5,7 @@ enough for the layers to matter and a head that makes up its mind, a student has
 Its vocabulary are the bytes, so any text is a prompt.
 """
 
+import sys
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ _TEMPLATE = (
 
 def write_tiny_target(folder: Path, *, seed: int = 0, num_layers: int = 4) -> str:
     """Save the model and its tokenizer; returns the folder's name. The same arguments, the same weights."""
+    folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _byte_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -57,3 +59,7 @@ def _byte_tokenizer() -> PreTrainedTokenizerFast:
     fast.add_special_tokens({"additional_special_tokens": [_BEGIN, _END]})
     fast.chat_template = _TEMPLATE
     return fast
+
+
+if __name__ == "__main__":
+    print(write_tiny_target(Path(sys.argv[1])))

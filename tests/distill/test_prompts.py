@@ -56,7 +56,7 @@ def test_prompts_of_json_lines(tmp_path, chat):
         ("p.jsonl", '{"prompt": 3}', 'line 1: must be an object with "prompt", as text'),
         ("p.jsonl", "[]", "line 1: must be an object"),
         ("p.jsonl", '{"prompt": " "}', "line 1: the prompt is empty"),
-        ("p.txt", "Hi\n" + "x" * LIMIT, rf"line 2: the prompt has {LIMIT + 42} tokens; --max-prompt-tokens is {LIMIT}"),
+        ("p.txt", "Hi\n" + "x" * LIMIT, rf"line 2: the prompt has {LIMIT + 19} tokens; --max-prompt-tokens is {LIMIT}"),
     ],
 )
 def test_mistakes_in_a_file_of_prompts(tmp_path, chat, name, text, problem):

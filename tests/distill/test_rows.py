@@ -88,7 +88,7 @@ def test_the_law_of_the_token(temperature):
     expected = (logits[0].double() / temperature).softmax(-1) * count
     assert (drawn - expected).abs().max() <= 1.01
     outside = drawn.scatter(0, found.top_ids[0].long(), 0)
-    assert (outside > 0).sum() > 10
+    assert (outside > 0).sum() > 5
 
 
 def test_the_ends_of_the_unit_interval():
