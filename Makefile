@@ -6,7 +6,7 @@ VLLM_STAMP := .venv/.vllm-installed
 PACKAGES := draftwire draft_service verify_service gateway bench distill
 
 .DEFAULT_GOAL := help
-.PHONY: help venv models test test-vllm check protos demo bench clean
+.PHONY: help venv models test test-vllm check protos demo bench draft draft-quick clean
 
 help:  ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -56,6 +56,36 @@ demo: venv models  ## start the three services, stream an answer, compare speeds
 
 bench: venv models  ## measure every mode on the embedded pair
 	$(BIN)/draftwire bench
+
+# From nothing to a draft with its card in $(DRAFT_RUN)/draft. Started again, each step goes on where it was stopped, or
+# finds that it is done. A process of one thread for each core writes more than one process of two threads.
+DRAFT_RUN ?= build/draft
+DISTILL := OMP_NUM_THREADS=1 $(BIN)/draftwire distill
+
+draft: venv models  ## make the embedded draft from nothing: hours on two cores, resumable
+	$(DISTILL) collect --output $(DRAFT_RUN)/train0 --seed 0 --tokens 3000000 & first=$$!; \
+	$(DISTILL) collect --output $(DRAFT_RUN)/train2 --seed 2 --tokens 3000000; second=$$?; \
+	wait $$first && exit $$second
+	$(DISTILL) collect --output $(DRAFT_RUN)/eval --seed 1 --tokens 60000
+	$(DISTILL) train --data $(DRAFT_RUN)/train0 --data $(DRAFT_RUN)/train2 --eval-data $(DRAFT_RUN)/eval \
+		--output $(DRAFT_RUN)/run --num-layers 3 --epochs 2
+	$(DISTILL) export --run $(DRAFT_RUN)/run --trimmed $(DRAFT_RUN)/draft
+	$(DISTILL) evaluate --data $(DRAFT_RUN)/eval --draft $(DRAFT_RUN)/draft --run $(DRAFT_RUN)/run --card $(DRAFT_RUN)/draft
+
+# The same commands with a tiny target of random weights.
+QUICK_RUN ?= build/draft-quick
+QUICK := --target $(QUICK_RUN)/target
+QUICK_COLLECT := $(QUICK) --max-new-tokens 64 --max-prompt-tokens 256 --batch-size 64 --self-prompts 0.1
+
+draft-quick: venv  ## the same within minutes, for a tiny target: acceptance rises
+	$(BIN)/python -m distill.tiny_target $(QUICK_RUN)/target
+	$(DISTILL) collect $(QUICK_COLLECT) --output $(QUICK_RUN)/train --seed 0 --tokens 16000 --shard-sequences 256
+	$(DISTILL) collect $(QUICK_COLLECT) --output $(QUICK_RUN)/eval --seed 1 --tokens 4000 --shard-sequences 64
+	$(DISTILL) train $(QUICK) --data $(QUICK_RUN)/train --eval-data $(QUICK_RUN)/eval --output $(QUICK_RUN)/run \
+		--draft-vocab 200 --batch-tokens 400 --epochs 4 --eval-steps 20 --warmup-steps 10
+	$(DISTILL) export --run $(QUICK_RUN)/run --trimmed $(QUICK_RUN)/draft
+	$(DISTILL) evaluate $(QUICK) --data $(QUICK_RUN)/eval --draft $(QUICK_RUN)/draft --max-model-len 512 \
+		--run $(QUICK_RUN)/run --card $(QUICK_RUN)/draft
 
 clean:  ## remove .venv and what the tools cached
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -181,8 +181,8 @@ async def run(options: argparse.Namespace) -> None:
         full = await asyncio.to_thread(export, EMBEDDED_DRAFT, folder / "full-draft")
         for mode in modes(options.num_speculative_tokens, str(full)):
             if not options.only or any(word in mode.name for word in options.only):
-                console.print(mode.name)
                 rows.append(await measure(mode, tasks, options, options.logs or folder))
+                console.print(f"{mode.name}: {rows[-1].tokens_per_second:.2f} tokens/s")
     console.print(table(rows))
     if options.json:
         listed = [{"mode": row.mode.name, "cores": row.mode.cores} | _figures(row) for row in rows]

@@ -16,12 +16,14 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from distill.chat import Chat
 from distill.collect_options import Collect
 from distill.data import Example, Shard
 from distill.manifest import Manifest
-from distill.prompts import Chat, file_fingerprint, read_corpus, read_prompts
+from distill.passages import half
+from distill.prompts import fingerprint, read_corpus, read_prompts
 from distill.target import Target, load_target, resolve_dtype
-from distill.teacher import Request, Teacher, Text
+from distill.teacher import GivenText, Request, Teacher
 from distill.templates import template_prompts
 from distill.writer import DataWriter
 from draftwire.errors import InvalidArgument
@@ -53,7 +55,7 @@ def collect(options: Collect, console: Console | None = None) -> Manifest:
         seed=options.seed,
         batch_size=options.batch_size,
     )
-    source = _source(options, target, teacher)
+    source = _source(options, target, teacher, console.log)
     manifest = Manifest(
         target=options.target,
         vocab_fingerprint=target.vocab_fingerprint,
@@ -93,21 +95,32 @@ def _fill(writer: DataWriter, source: ShardSource, goal: int, console: Console) 
             )
 
 
-def _source(options: Collect, target: Target, teacher: Teacher) -> ShardSource:
-    chat = Chat(target.tokenizer, options.max_prompt_tokens)
+def _source(options: Collect, target: Target, teacher: Teacher, log: Callable[[str], None]) -> ShardSource:
+    if options.corpus:
+        texts = read_corpus(options.corpus, _chat(target, target.max_model_len, f"what {options.target} takes"))
+        return Corpus(teacher, texts, options.shard_sequences)
+    chat = _chat(target, options.max_prompt_tokens, "--max-prompt-tokens")
     longest = options.max_prompt_tokens + options.max_new_tokens
     if longest > target.max_model_len:
         raise InvalidArgument(
             "--max-new-tokens",
             f"with --max-prompt-tokens it makes {longest} tokens; {options.target} takes {target.max_model_len}",
         )
-    if options.corpus:
-        return Corpus(teacher, read_corpus(options.corpus, chat), options.shard_sequences)
     if options.prompts:
         return FilePrompts(teacher, options, read_prompts(options.prompts, chat))
     if len(chat.encode("")) + _LEAST_ROOM > options.max_prompt_tokens:
         raise InvalidArgument("--max-prompt-tokens", f"{options.max_prompt_tokens} leaves no room for a prompt")
-    return OwnPrompts(teacher, options, chat)
+    return OwnPrompts(teacher, options, chat, log)
+
+
+def _chat(target: Target, limit: int, limit_of: str) -> Chat:
+    return Chat(
+        target.tokenizer,
+        eos_token_ids=target.eos_token_ids,
+        vocab_size=target.vocab_size,
+        limit=limit,
+        limit_of=limit_of,
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class Corpus:
     """Given texts, judged."""
 
     teacher: Teacher
-    texts: list[Text]
+    texts: list[GivenText]
     shard_sequences: int
 
     def __call__(self, shard: int, told: Callable[[int], None]) -> list[Example]:
@@ -146,6 +159,7 @@ class OwnPrompts:
     teacher: Teacher
     options: Collect
     chat: Chat
+    log: Callable[[str], None]
 
     def __call__(self, shard: int, told: Callable[[int], None]) -> list[Example]:
         """Replies to prompts that are new in every shard."""
@@ -157,13 +171,17 @@ class OwnPrompts:
         return self.teacher.sample(_requests(list(fitting), shard, self.options), self.options.max_new_tokens, told)
 
     def _made_up(self, shard: int, count: int) -> list[str]:
-        """What the target takes for a user's messages, those that it brought to an end."""
+        """What the target takes for a user's messages: those that it ended and that are not for the other seeds."""
         if not count:
             return []
         header, first = self.chat.before_user(), shard * self.options.shard_sequences
-        requests = [Request(header, "", 1.0, first + i) for i in range(count)]
+        requests = [Request(header, "", 1.0, 2 * first + i) for i in range(2 * count)]  # half are for other seeds
         written = self.teacher.sample(requests, _USER_TOKENS, salt=_USER_SALT)
-        return list(filter(None, (self.chat.user_text(e.token_ids[len(header) :].tolist()) for e in written)))
+        texts = [self.chat.user_text(example.token_ids[len(header) :].tolist()) for example in written]
+        owns = half(self.options.seed, shard).owns
+        if not any(texts):
+            self.log("--self-prompts: the target ended none of its messages; templates take their place")
+        return [text for text in texts if text and owns(text)][:count]
 
 
 def _requests(prompts: list[tuple[str, list[int]]], shard: int, options: Collect) -> list[Request]:
@@ -193,7 +211,7 @@ def _settings(options: Collect, dtype: str) -> dict[str, Any]:
         **{name: getattr(options, name) for name in names},
         "dtype": dtype,
         "device": torch.device(options.device).type,
-        "prompts": file_fingerprint(options.prompts),
-        "corpus": file_fingerprint(options.corpus),
+        "prompts": fingerprint(options.prompts),
+        "corpus": fingerprint(options.corpus),
         "python": ".".join(platform.python_version_tuple()[:2]),  # templates quote its library
     }

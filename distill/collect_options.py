@@ -17,18 +17,21 @@ class Collect(BaseModel):
     output: Path = Field(description="folder of the data set")
     target: str = Field("embedded-target", description="local folder, hub id or embedded-target")
     prompts: Path | None = Field(
-        None, description='file of prompts: one a line, or JSON lines with "prompt" and perhaps "kind"'
+        None, description='prompts: a file with one a line, or of JSON lines with "prompt"; or what a worker collected'
     )
     corpus: Path | None = Field(
         None,
-        description='texts to judge instead of replies: one a line, or JSON lines with "text", or "prompt" and "reply"',
+        description='text to judge, not to sample: one a line, or JSON lines with "text", or "prompt" and "reply"; '
+        "or what a worker collected (--collect-prompts)",
     )
     tokens: int = Field(1_000_000, ge=1, description="supervised tokens to collect, or fewer if the file has no more")
     self_prompts: float = Field(
         0.25, ge=0, le=1, description="share of prompts that the target makes up (no --prompts)"
     )
     max_new_tokens: int = Field(256, ge=1, le=32768, description="longest reply")
-    max_prompt_tokens: int = Field(512, ge=1, le=32768, description="longest prompt; longer texts of a corpus are cut")
+    max_prompt_tokens: int = Field(
+        512, ge=1, le=32768, description="longest prompt; a corpus is cut at what the target takes"
+    )
     samplings: dict[str, float] = Field(
         {"0": 0.35, "0.7": 0.35, "1": 0.3},
         description="temperatures of the replies and their shares, as 0=0.35,0.7=0.35,1=0.3; 0 = greedy",
@@ -41,7 +44,7 @@ class Collect(BaseModel):
     shard_sequences: int = Field(
         1024, ge=1, le=100_000, description="sequences of a shard, which a killed run may lose"
     )
-    seed: int = Field(0, ge=0, lt=2**32, description="decides prompts and draws; odd and even seeds share no template")
+    seed: int = Field(0, ge=0, lt=2**32, description="decides prompts and draws; odd and even seeds share no prompt")
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         "auto", description="arithmetic; auto = bfloat16 where the hardware has it"
     )

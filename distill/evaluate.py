@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from distill.rounds import Steps, lock_step, total
 from distill.scores import DrafterName, score
-from distill.texts import Text
+from distill.texts import TargetText
 from draftwire.engine.base import Engine
 from draftwire.errors import Incompatible, InvalidArgument
 
@@ -110,7 +110,7 @@ class Evaluation:
         )
 
 
-def assign(texts: Sequence[Text], temperatures: Sequence[float]) -> list[tuple[Text, list[float]]]:
+def assign(texts: Sequence[TargetText], temperatures: Sequence[float]) -> list[tuple[TargetText, list[float]]]:
     """At which temperatures to judge each text: at the one that it was written at, if it is among them.
 
     At a temperature that no text was written at, all are judged: another's words, but better than nothing.
@@ -121,7 +121,7 @@ def assign(texts: Sequence[Text], temperatures: Sequence[float]) -> list[tuple[T
 
 
 def evaluate(
-    work: Iterable[tuple[Text, Sequence[float]]],
+    work: Iterable[tuple[TargetText, Sequence[float]]],
     target: Engine,
     draft: Engine | None,
     progress: Callable[[int], None] = lambda _: None,
@@ -135,7 +135,7 @@ def evaluate(
     Raises Incompatible if the models have different vocabularies, InvalidArgument if there is no text.
     """
     if draft:
-        check_vocabulary(target, draft)
+        check_pair(target, draft)
     began, positions = time.monotonic(), 0
     outcomes: dict[tuple[DrafterName, float], list[Outcome]] = {}
     for text, temperatures in work:
@@ -156,7 +156,7 @@ def evaluate(
     )
 
 
-def check_vocabulary(target: Engine, draft: Engine) -> None:
+def check_pair(target: Engine, draft: Engine) -> None:
     """Raises Incompatible unless the same ids mean the same tokens."""
     ours, theirs = target.info, draft.info
     if ours.vocab_fingerprint != theirs.vocab_fingerprint:

@@ -1,24 +1,26 @@
 """The work of `draftwire distill evaluate`: load, judge, foretell, print."""
 
 import json
-from itertools import islice
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.workloads import PROMPTS
+from distill.build import load_causal
 from distill.card import prepare_card, read_curve, write_card
 from distill.data import DistillationData
-from distill.evaluate import Evaluation, assign, check_vocabulary, evaluate
+from distill.evaluate import Evaluation, assign, check_pair, evaluate
 from distill.evaluate_options import Evaluate
+from distill.fingerprint import target_fingerprint
 from distill.forecast import Times
 from distill.measure import measure
 from distill.tables import Report, summary, tables
-from distill.texts import Text, bench_prompts, stored_texts, write_texts
+from distill.texts import TargetText, bench_prompts, stored_texts, write_texts
 from draftwire.cli.stack import StackOptions
 from draftwire.engine.base import Engine
 from draftwire.engine.load import load_engine
 from draftwire.errors import Incompatible
+from draftwire.fake_model import PREFIX
 
 #: Prompts answered while the services measure their steps; prompts that the target answers at once; tokens at once.
 MEASURED_PROMPTS, AT_ONCE, BATCH_TOKENS = 5, len(PROMPTS), 512
@@ -67,16 +69,18 @@ def _times(options: Evaluate, console: Console) -> Times | None:
 
 def _evaluate(options: Evaluate, data: DistillationData | None, console: Console) -> Evaluation:
     console.log("loading the models")
+    if data and not options.target.startswith(PREFIX):
+        _check_author(options, data)
     target = _load(options, options.target, AT_ONCE if data is None else 1)
     draft = None if options.drafter == "ngram" else _load(options, options.draft, 1)
     if draft:
-        check_vocabulary(target, draft)
+        check_pair(target, draft)
     if data is None:
         texts = _written(options, target, console)
     elif data.manifest.vocab_fingerprint != target.info.vocab_fingerprint:
         raise Incompatible(f"--data: made for a vocabulary other than that of {target.info.name}")
     else:
-        texts = list(islice(stored_texts(data, options.max_model_len), options.max_texts))
+        texts = list(stored_texts(data, options.max_model_len, options.max_texts))
     for temperature in set(options.temperature) - {text.temperature for text in texts}:
         console.log(f"no text was written at temperature {temperature:g}: all are judged at it")
     with Progress(MofNCompleteColumn(), TextColumn("positions,"), TimeRemainingColumn(), console=console) as progress:
@@ -86,10 +90,20 @@ def _evaluate(options: Evaluate, data: DistillationData | None, console: Console
         )
 
 
-def _written(options: Evaluate, target: Engine, console: Console) -> list[Text]:
+def _check_author(options: Evaluate, data: DistillationData) -> None:
+    """Text of another target is not what a draft of this one will meet. Raises Incompatible, ModelError."""
+    ours, theirs = target_fingerprint(load_causal(options.target)), data.manifest.target_fingerprint
+    if ours != theirs:
+        raise Incompatible(
+            f"--data: written by {data.manifest.target} (target_fingerprint {theirs[:12]}), not by --target "
+            f"{options.target} ({ours[:12]}): configuration or weights differ"
+        )
+
+
+def _written(options: Evaluate, target: Engine, console: Console) -> list[TargetText]:
     """The target's answers to the benchmark's prompts at every temperature."""
     prompts = bench_prompts(options.target)
-    texts: list[Text] = []
+    texts: list[TargetText] = []
     for temperature in options.temperature:
         for sample in range(options.samples if temperature else 1):
             console.log(f"the target answers {len(prompts)} prompts at temperature {temperature:g}")

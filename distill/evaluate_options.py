@@ -23,7 +23,7 @@ class Evaluate(BaseModel):
     dtype: Literal["auto", "bfloat16", "float32"] = Field("auto", description="arithmetic of the weights")
     device: str = Field("cpu", description="cpu or cuda[:N]")
     max_model_len: int = Field(2048, ge=2, description="longer texts are cut, tokens")
-    max_texts: int | None = Field(None, ge=1, description="of --data, at most so many texts")
+    max_texts: int | None = Field(None, ge=1, description="of --data, at most so many texts, evenly spread")
 
     max_tokens: int = Field(128, ge=1, le=4096, description="of --workload: new tokens for each prompt")
     samples: int = Field(1, ge=1, le=100, description="of --workload: answers to each prompt above temperature 0")

@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from distill import build
 from distill.average import FILE
 from distill.export_options import Export
-from distill.run_folder import SETTINGS, disk_of, last_checkpoint, read_settings
+from distill.run_folder import SETTINGS, disk_of, last_checkpoint, read_settings, step_of
 from draftwire.engine.trimmed import MODEL_TYPE
 from draftwire.errors import InvalidArgument, ModelError
 
@@ -37,6 +37,7 @@ def export(options: Export) -> None:
     """
     run, checkpoint = _find(options.run)
     settings = read_settings(run)
+    card = _card(settings, step_of(checkpoint))
     weights = {
         name: tensor if name == "draft_vocab" else tensor.bfloat16()
         for name, tensor in load_file(checkpoint / FILE).items()
@@ -44,11 +45,11 @@ def export(options: Export) -> None:
     if options.trimmed is not None:
         if "draft_vocab" not in weights:
             raise InvalidArgument("--trimmed", "the student has a head of its own; use --full")
-        with _folder("--trimmed", options.trimmed, run) as folder:
+        with _folder("--trimmed", options.trimmed, run, card) as folder:
             _write_trimmed(folder, settings, weights)
     if options.full is not None:
         model = _full(settings, weights) if "draft_vocab" in weights else _plain(run, settings, weights)
-        with _folder("--full", options.full, run) as folder:
+        with _folder("--full", options.full, run, card) as folder:
             model.save_pretrained(folder)
             build.load_tokenizer(settings["target"]).save_pretrained(folder)
 
@@ -108,8 +109,18 @@ def _depth(weights: dict[str, Tensor]) -> int:
     return len({name.split(".layers.")[1].split(".")[0] for name in weights if ".layers." in name})
 
 
+def _card(settings: dict[str, Any], steps: int) -> str:
+    """What is known of a draft before it is evaluated; used where the run has no card of its own."""
+    return (
+        f"# A draft for {settings['target']}\n\n"
+        f"Trained with `draftwire distill train`: {steps} steps of about {settings['batch_tokens']} tokens on "
+        f"{settings['data']['supervised']:,} supervised tokens of the target, loss {settings['loss']} at temperature "
+        f"{settings['loss_temperature']:g} with weight {settings['loss_alpha']:g}, the rest cross-entropy.\n"
+    )
+
+
 @contextmanager
-def _folder(flag: str, folder: Path, run: Path) -> Iterator[Path]:
+def _folder(flag: str, folder: Path, run: Path, card: str) -> Iterator[Path]:
     """A folder to write into; what is in it at the end of the block goes to `folder`, file by file, with the card."""
     if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").is_file():
         raise InvalidArgument(flag, f"{folder} is not empty and holds no model")
@@ -118,6 +129,7 @@ def _folder(flag: str, folder: Path, run: Path) -> Iterator[Path]:
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             yield unfinished
+            (unfinished / "README.md").write_text(card)
             for pattern in _CARD:
                 for file in run.glob(pattern):
                     shutil.copy(file, unfinished)

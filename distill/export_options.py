@@ -24,6 +24,8 @@ class Export(BaseModel):
     def _somewhere(self) -> Self:
         if self.trimmed is None and self.full is None:
             raise ValueError("--trimmed, --full: name at least one folder")
+        if self.trimmed is not None and self.full is not None and self.trimmed.resolve() == self.full.resolve():
+            raise ValueError("--trimmed, --full: name two folders")
         return self
 
     def cli_cmd(self) -> None:

@@ -6,6 +6,7 @@ real code with real documentation, at hand wherever this runs.
 
 import importlib
 import inspect
+import zlib
 from functools import cache
 from random import Random
 
@@ -48,19 +49,40 @@ _MODULES = (
 )
 
 
+class Half(Random):
+    """A generator of prompts of an odd seed or of an even one.
+
+    Attributes:
+        parity: of the seed.
+    """
+
+    parity: int = 0
+
+    def owns(self, text: str) -> bool:
+        """Whether a prompt or a source is for seeds of this parity; every text is for one of the two."""
+        return zlib.crc32(text.encode()) % 2 == self.parity
+
+
+def half(seed: int, stream: int) -> Half:
+    """The generator of a seed's stream."""
+    rng = Half(f"{seed}/{stream}")
+    rng.parity = seed % 2
+    return rng
+
+
 def passage(rng: Random) -> str:
     """Three to six sentences."""
     return rng.choice((_notice, _biography, _event, _product, _report, _minutes, _recipe, _place))(rng)
 
 
-def function(rng: Random) -> str:
+def function(rng: Half) -> str:
     """The source of a small function."""
-    return rng.choice(_functions())
+    return next(filter(rng.owns, iter(lambda: rng.choice(_functions()), "")))
 
 
-def documentation(rng: Random) -> str:
+def documentation(rng: Half) -> str:
     """What a small function's documentation says."""
-    return rng.choice(_documentation())
+    return next(filter(rng.owns, iter(lambda: rng.choice(_documentation()), "")))
 
 
 @cache

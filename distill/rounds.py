@@ -48,7 +48,11 @@ class Steps:
     @property
     def decoded_per_step(self) -> float:
         """The same without the prefills, which speed is counted from; 1 where an answer is a single token."""
-        return (self.committed - self.answers) / max(self.steps - self.answers, 1e-300) if self.steps > 1 else 1.0
+        return (
+            (self.committed - self.answers) / max(self.steps - self.answers, 1e-300)
+            if self.steps > self.answers
+            else 1.0
+        )
 
 
 def lock_step(scores: Scores, k: int) -> Steps:

@@ -49,7 +49,7 @@ def begin(folder: Path, settings: Mapping[str, Any]) -> Path | None:
             unfinished.replace(folder / SETTINGS)
         return None
     found = read_settings(folder)
-    for field in sorted((found.keys() | settings.keys()) - {"versions"}):
+    for field in sorted(found.keys() - {"versions"}):  # an option newer than the run had no other value then
         if found.get(field) != settings.get(field):
             flag = "--" + field.replace("_", "-")
             raise Incompatible(
@@ -86,8 +86,9 @@ def _is_whole(checkpoint: Path) -> bool:
 
 
 def check_space(folder: Path, wanted: int) -> None:
-    """Raise ResourceExhausted unless so many bytes are free."""
-    free = shutil.disk_usage(folder).free
+    """Raise ResourceExhausted unless so many bytes are free, or taken by checkpoints that will make room."""
+    held = sum(file.stat().st_size for file in folder.glob(f"{_PREFIX}*/*"))
+    free = shutil.disk_usage(folder).free + held
     if free < wanted:
         raise ResourceExhausted(
             f"--output: the checkpoints take {wanted / 2**30:.2f} GiB, and the disk of {folder} has {free / 2**30:.2f}"

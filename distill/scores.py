@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distill.texts import Text, prefill
+from distill.texts import TargetText, prefill
 from draft_service.drafters import hybrid, ngram
 from draft_service.drafters.ngram import NgramIndex
 from draftwire.engine.base import Chunk, Engine
@@ -50,7 +50,7 @@ class Scores:
 
 
 def score(
-    text: Text, target: Engine, draft: Engine | None, temperatures: Sequence[float]
+    text: TargetText, target: Engine, draft: Engine | None, temperatures: Sequence[float]
 ) -> dict[tuple[DrafterName, float], Scores]:
     """Every drafter that can be had, at every temperature; without a draft model that is the n-gram drafter alone.
 
@@ -77,7 +77,7 @@ def score(
     return {key: _join(scores) for key, scores in parts.items()}
 
 
-def ngram_guesses(text: Text, sizes: Sequence[int]) -> list[int]:
+def ngram_guesses(text: TargetText, sizes: Sequence[int]) -> list[int]:
     """What an n-gram drafter guesses for each output position, -1 = nothing."""
     index = NgramIndex(sizes)
     guesses: list[int] = []
@@ -89,7 +89,7 @@ def ngram_guesses(text: Text, sizes: Sequence[int]) -> list[int]:
     return guesses
 
 
-def _windows(text: Text, target: Engine, draft: Engine | None) -> Iterator[tuple[int, Tensor, Tensor | None]]:
+def _windows(text: TargetText, target: Engine, draft: Engine | None) -> Iterator[tuple[int, Tensor, Tensor | None]]:
     """(position of the first, target's logits [w, V], draft's logits [w, V]) for all output positions in turn."""
     engines = [target, draft] if draft else [target]
     slots = [prefill(engine, text.token_ids, text.begin - 1) for engine in engines]

@@ -11,6 +11,7 @@ Sequences are padded at their right ends. Attention is causal, so no row before 
 needed, which lets attention take its quickest kernel.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,6 +99,15 @@ class Student(nn.Module):
     def checkpoint_bytes(self) -> int:
         """What a checkpoint takes on the disk: weights, their average and AdamW's two moments, in float32."""
         return sum(4 * 4 * parameter.numel() for parameter in self.learnt().values())
+
+    def digest(self) -> str:
+        """SHA-256, hex, of its weights and its draft_vocab."""
+        digest = hashlib.sha256()
+        for name, tensor in (*sorted(self.learnt().items()), ("draft_vocab", self.draft_vocab)):
+            if tensor is not None:
+                digest.update(f"\0{name}{list(tensor.shape)}\0".encode())
+                digest.update(tensor.detach().cpu().contiguous().numpy().data)
+        return digest.hexdigest()
 
     def load(self, weights: Mapping[str, Tensor], source: str) -> None:
         """Take over weights by stored name. Raises ModelError, naming `source`, if they are not this student's."""

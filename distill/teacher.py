@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from distill.data import Example
 from distill.fingerprint import target_fingerprint
@@ -23,6 +24,9 @@ _DROP = 1 / 32
 
 #: Tokens of a corpus that are run together.
 _SCORED_TOKENS = 2048
+
+#: Positions of a corpus whose logits are in memory together.
+_JUDGED_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,20 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class GivenText:
     """A given text.
 
     Attributes:
         token_ids: at least 2.
         kind: for the record.
         supervised_from: index of the first supervised token, at least 1.
+        temperature: at which it was sampled, as Example's.
     """
 
     token_ids: list[int]
     kind: str
     supervised_from: int
+    temperature: float
 
 
 class Teacher:
@@ -148,7 +154,7 @@ class Teacher:
         return _assemble(requests, rows, owners, lengths)
 
     @torch.inference_mode()
-    def score(self, texts: Sequence[Text], told: Callable[[int], None] = lambda _: None) -> list[Example]:
+    def score(self, texts: Sequence[GivenText], told: Callable[[int], None] = lambda _: None) -> list[Example]:
         """The texts with what the teacher thinks of their supervised tokens, in order."""
         self._model.set_attn_implementation("sdpa")
         order = sorted(range(len(texts)), key=lambda i: len(texts[i].token_ids))
@@ -159,7 +165,7 @@ class Teacher:
             examples.update(zip(some, self._score_batch([texts[i] for i in some], told), strict=True))
         return [examples[i] for i in range(len(texts))]
 
-    def _score_batch(self, texts: Sequence[Text], told: Callable[[int], None]) -> list[Example]:
+    def _score_batch(self, texts: Sequence[GivenText], told: Callable[[int], None]) -> list[Example]:
         """Padded on the right, where a causal model does not look."""
         width = max(len(text.token_ids) for text in texts)
         padded = [text.token_ids + [0] * (width - len(text.token_ids)) for text in texts]
@@ -168,18 +174,23 @@ class Teacher:
         examples = []
         for text, states in zip(texts, hidden, strict=True):
             own = states[text.supervised_from - 1 : len(text.token_ids) - 1]
-            rows = teacher_rows(
-                self._model.get_output_embeddings()(own)[:, : self._vocab_size],
-                own,
-                self._head,
-                top_k=self._top_k,
-                temperatures=self._temperatures,
-                samplings=[0.0] * len(own),
-                uniforms=[0.0] * len(own),
-            )
+            parts = [self._judge(some) for some in own.split(_JUDGED_ROWS)]
+            rows = Rows(*(torch.cat([getattr(part, name) for part in parts]) for name in Rows.__slots__))
             told(len(own))
-            examples.append(_example(text.token_ids, text.supervised_from, rows, text.kind, float("nan")))
+            examples.append(_example(text.token_ids, text.supervised_from, rows, text.kind, text.temperature))
         return examples
+
+    def _judge(self, hidden: Tensor) -> Rows:
+        """Rows of hidden states [n, H], with the likeliest token as the one drawn."""
+        return teacher_rows(
+            self._model.get_output_embeddings()(hidden)[:, : self._vocab_size],
+            hidden,
+            self._head,
+            top_k=self._top_k,
+            temperatures=self._temperatures,
+            samplings=[0.0] * len(hidden),
+            uniforms=[0.0] * len(hidden),
+        )
 
 
 def _assemble(

@@ -1,25 +1,24 @@
 """Prompts of many kinds, put together at random: what back-end services and people ask of a chat model.
 
-The same seed gives the same prompts. An odd seed and an even one never share a prompt, so that one can be held out from
-what the other was used for. The kinds are those of `draftwire bench`, and some more.
+The same seed gives the same prompts. An odd seed and an even one never share a prompt, nor a function that is quoted,
+so that one can be held out from what the other was used for. The kinds are those of `draftwire bench`, and some more.
 """
 
-import zlib
 from collections.abc import Callable, Iterator
 from random import Random
 
 from distill import words
-from distill.passages import documentation, function, passage
+from distill.passages import Half, documentation, function, half, passage
 
 
 def template_prompts(seed: int, stream: int) -> Iterator[tuple[str, str]]:
     """Endlessly (kind, prompt), each kind as likely as the others. A seed has independent streams."""
-    rng = Random(f"{seed}/{stream}")
+    rng = half(seed, stream)
     while True:
         kind = rng.choice(tuple(KINDS))
-        text = _vary(rng, KINDS[kind](rng))
-        if zlib.crc32(text.encode()) % 2 == seed % 2:
-            yield kind, text
+        text = KINDS[kind](rng)
+        if rng.owns(text):
+            yield kind, _vary(rng, text)
 
 
 def _vary(rng: Random, text: str) -> str:
@@ -66,7 +65,7 @@ def _copy(rng: Random) -> str:
     return f"{task}\n\n{passage(rng)}"
 
 
-def _code(rng: Random) -> str:
+def _code(rng: Half) -> str:
     if rng.random() < 0.5:
         task = rng.choice(
             (
@@ -165,7 +164,7 @@ def _list(rng: Random) -> str:
     )
 
 
-def _summary(rng: Random) -> str:
+def _summary(rng: Half) -> str:
     text = documentation(rng) if rng.random() < 0.3 else " ".join(passage(rng) for _ in range(rng.randint(1, 2)))
     task = rng.choice(
         (
@@ -282,7 +281,7 @@ def _classify(rng: Random) -> str:
 
 
 #: Kind -> what makes a prompt of it. Each is as likely as the others.
-KINDS: dict[str, Callable[[Random], str]] = {
+KINDS: dict[str, Callable[[Half], str]] = {
     "copy": _copy,
     "code": _code,
     "chat": _chat,

@@ -16,7 +16,7 @@ from gateway.tokenizer import load_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TargetText:
     """Tokens that a draft shall foretell.
 
     Attributes:
@@ -32,16 +32,20 @@ class Text:
     temperature: float = nan
 
 
-def stored_texts(data: DistillationData, max_model_len: int) -> Iterator[Text]:
-    """Every run of supervised tokens, after what stands before it, cut to max_model_len tokens."""
-    for index in range(len(data)):
+def stored_texts(data: DistillationData, max_model_len: int, most: int | None = None) -> Iterator[TargetText]:
+    """Every run of supervised tokens, after what stands before it, cut to max_model_len tokens.
+
+    At most `most` sequences, evenly spread over the data set, whose kinds of prompts may lie one behind the other.
+    """
+    count = min(len(data), most or len(data))
+    for index in (place * len(data) // count for place in range(count)):
         example = data[index]
         token_ids = tuple(example.token_ids.tolist())
         for supervised, run in groupby(range(len(token_ids)), key=example.supervised.tolist().__getitem__):
             places = list(run)
             begin, end = places[0], min(places[-1] + 1, max_model_len)
             if supervised and 0 < begin < end:
-                yield Text(token_ids[:end], begin, example.kind, example.temperature)
+                yield TargetText(token_ids[:end], begin, example.kind, example.temperature)
 
 
 def bench_prompts(target: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -52,7 +56,7 @@ def bench_prompts(target: str) -> list[tuple[str, tuple[int, ...]]]:
 
 def write_texts(
     engine: Engine, prompts: Sequence[tuple[str, tuple[int, ...]]], *, temperature: float, max_tokens: int, seed: int
-) -> list[Text]:
+) -> list[TargetText]:
     """The target's answer to each prompt of (kind, token ids): exactly max_tokens tokens, as `draftwire bench` asks.
 
     As many at once as the engine has slots; prompt i draws by (seed, choice i). Raises InvalidArgument if too long.
@@ -61,7 +65,7 @@ def write_texts(
     if longest > engine.info.max_model_len:
         raise InvalidArgument("--max-tokens", f"prompt and answer take {longest} tokens, --max-model-len allows less")
     numbered = list(enumerate(prompts))
-    texts: list[Text] = []
+    texts: list[TargetText] = []
     for first in range(0, len(numbered), engine.num_slots):
         part = numbered[first : first + engine.num_slots]
         answers = [_Answer(engine, list(token_ids), choice) for choice, (_, token_ids) in part]
@@ -72,7 +76,7 @@ def write_texts(
                 answer.tokens += verdict.token_ids
         for answer, (_, (kind, prompt)) in zip(answers, part, strict=True):
             engine.release(answer.slot)
-            texts.append(Text(tuple(answer.tokens), len(prompt), kind, temperature))
+            texts.append(TargetText(tuple(answer.tokens), len(prompt), kind, temperature))
     return texts
 
 

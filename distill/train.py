@@ -25,6 +25,7 @@ from distill.average import AverageWeights
 from distill.batches import Collator, TokenBudgetBatches, example_sizes
 from distill.data import DistillationData
 from distill.draft_vocab import frequent_tokens
+from distill.fingerprint import target_fingerprint
 from distill.losses import DistillationLoss, vocab_map
 from distill.manifest import Manifest
 from distill.run_folder import begin, check_space, disk_of, finish, step_of
@@ -34,7 +35,7 @@ from distill.trainer import DistillationTrainer
 from draftwire.errors import Incompatible, InvalidArgument
 
 #: Options that say where files are or how often to look, and so do not change the result.
-_INCIDENTAL = {"data", "output", "eval_data", "eval_sequences", "eval_steps", "save_steps", "log_steps"}
+_INCIDENTAL = {"data", "output", "eval_data", "eval_sequences", "eval_steps", "save_steps", "log_steps", "threads"}
 
 #: A batch's padded tokens for each supervised one, at most: prompts and padding cost memory, too.
 _PADDED = 4
@@ -45,21 +46,24 @@ def train(options: Train) -> None:
 
     Raises InvalidArgument, Incompatible, ModelError, ResourceExhausted; the text names the option.
     """
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     data = DistillationData(*options.data)
     held_out = DistillationData(*options.eval_data) if options.eval_data else None
     _check_data(data.manifest, held_out, options)
     precision = _precision(options.precision)
-    checkpoint = begin(options.output, _settings(options, precision))
     set_seed(options.seed)
     student = _build(options, data)
+    checkpoint = begin(options.output, _settings(options, precision, student))
     check_space(options.output, 3 * student.checkpoint_bytes)  # two are kept while the third is written
     trainer = _trainer(options, precision, student, data, held_out, checkpoint)
-    with disk_of(options.output):
-        if student.draft_vocab is None and trainer.is_world_process_zero():
+    if student.draft_vocab is None and trainer.is_world_process_zero():
+        with disk_of(options.output):
             student.causal.config.save_pretrained(options.output)
-        if step_of(checkpoint) < trainer.args.max_steps:  # else the Trainer would make one more
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if trainer.is_world_process_zero():
+    if step_of(checkpoint) < trainer.args.max_steps:  # else the Trainer would make one more
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.is_world_process_zero():
+        with disk_of(options.output):
             finish(options.output)
 
 
@@ -87,7 +91,8 @@ def _trainer(
     seen = list(accumulate(sum(sizes[i][1] for i in batch) for batch in plan))
     few = None
     if held_out is not None:
-        part = Subset(held_out, range(0, len(held_out), max(1, len(held_out) // options.eval_sequences)))
+        few_of = min(options.eval_sequences, len(held_out))
+        part = Subset(held_out, [i * len(held_out) // few_of for i in range(few_of)])  # evenly spread
         held_out_plan = list(TokenBudgetBatches(example_sizes(part, max_length), budget, budget * _PADDED))
         few = DataLoader(part, batch_sampler=held_out_plan[rank::world], collate_fn=collate)
     return DistillationTrainer(
@@ -151,23 +156,33 @@ def _rows(student: Student, vocab_size: int) -> Tensor | None:
 
 def _check_data(manifest: Manifest, held_out: DistillationData | None, options: Train) -> None:
     build.check_vocabulary("--data", str(options.data[0]), manifest.vocab_fingerprint, options.target)
+    fingerprint = target_fingerprint(build.load_causal(options.target))
+    if manifest.target_fingerprint != fingerprint:
+        raise Incompatible(
+            f"--target: {options.target} has other weights (fingerprint {fingerprint[:12]}) than the target that "
+            f"wrote {options.data[0]} ({manifest.target_fingerprint[:12]})"
+        )
     if options.loss_temperature not in manifest.temperatures:
         stored = ", ".join(f"{t:g}" for t in manifest.temperatures)
         raise InvalidArgument("--loss-temperature", f"must be one the data was collected for: {stored}")
     if held_out is None:
         return
+    if same := {path.resolve() for path in options.data} & {path.resolve() for path in options.eval_data}:
+        raise InvalidArgument("--eval-data", f"{same.pop()} is --data, too; nothing would be held out")
     for field in ("vocab_fingerprint", "target_fingerprint", "vocab_size"):
         one, two = getattr(manifest, field), getattr(held_out.manifest, field)
         if one != two:
             raise Incompatible(f"--eval-data: {field} is {two}, of --data it is {one}")
 
 
-def _settings(options: Train, precision: str) -> dict[str, Any]:
-    """What decides the result: options, data by content, versions."""
+def _settings(options: Train, precision: str, student: Student) -> dict[str, Any]:
+    """What decides the result: options, data by their manifests, the student by its first weights."""
     manifests = [Manifest.read(folder) for folder in options.data]
     digest = hashlib.sha256("".join(manifest.model_dump_json() for manifest in manifests).encode())
     return options.model_dump(mode="json", exclude=_INCIDENTAL) | {
+        "target": str(Path(options.target).resolve()) if Path(options.target).is_dir() else options.target,
         "precision": precision,
+        "student_sha256": student.digest(),
         "layers": options.student_layers,
         "data": {"sha256": digest.hexdigest(), "supervised": sum(manifest.supervised for manifest in manifests)},
         "vocab_fingerprint": manifests[0].vocab_fingerprint,

@@ -47,6 +47,7 @@ class Train(BaseModel):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="arithmetic of the matrix products; auto = bfloat16 where the hardware has it"
     )
+    threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: torch's")
 
     eval_sequences: int = Field(64, ge=1, description="held-out sequences in a point of the learning curve")
     eval_steps: int = Field(100, ge=1, description="steps between such points")
@@ -79,3 +80,8 @@ class Train(BaseModel):
         except DraftwireError as error:
             print(f"draftwire distill train: {error}", file=sys.stderr)
             sys.exit(1)
+        except KeyboardInterrupt:
+            print(
+                "draftwire distill train: stopped; the same command goes on from the last checkpoint", file=sys.stderr
+            )
+            sys.exit(130)

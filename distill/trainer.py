@@ -14,6 +14,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from distill.agreement import TEMPERATURES, agreement
 from distill.average import AverageWeights
 from distill.losses import DistillationLoss
+from distill.run_folder import disk_of
 from distill.student import Student
 
 
@@ -90,6 +91,10 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        with disk_of(Path(self.args.output_dir)):
+            super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """The first part of a checkpoint: the weights, and the average beside them."""

@@ -23,7 +23,7 @@ class VerifyConfig(EngineConfig):
         "native", description="what runs the target; vllm (paged attention, several machines) must be installed"
     )
     vllm_args: dict[str, Any] = Field(
-        {}, description='for --backend vllm: more arguments of its engine, as JSON: {"pipeline_parallel_size": 2}'
+        {}, description='for --backend vllm: more arguments of its engine, as JSON: {"gpu_memory_utilization": 0.8}'
     )
     tensor_parallel_size: int = Field(
         1, ge=1, le=64, description="processes that share the target, each with a part of every layer"

@@ -64,6 +64,7 @@ class DraftClient:
         self._outbox = VerifierOutbox()
         self._filled = asyncio.Event()
         self.worker_id: int | None = None
+        self._said = ""  # of what went wrong since the worker was last connected
 
     def send(self, step: VerifierStep) -> None:
         """Queue what there is to say; merges with what still waits."""
@@ -72,7 +73,7 @@ class DraftClient:
 
     async def run(self) -> None:
         """Connect and reconnect until cancelled."""
-        pause, said = FIRST_PAUSE, ""
+        pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
             try:
@@ -82,10 +83,9 @@ class DraftClient:
                 pause = INCOMPATIBLE_PAUSE
             except DraftwireError as error:
                 # A worker that stays away is told of once, not at every try.
-                logger.log(
-                    logging.DEBUG if str(error) == said else logging.WARNING, "draft worker %s: %s", self.address, error
-                )
-                said = str(error)
+                level = logging.DEBUG if str(error) == self._said else logging.WARNING
+                logger.log(level, "draft worker %s: %s", self.address, error)
+                self._said = str(error)
                 pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
             except Exception:  # a bug, perhaps woken by this peer; the other peers and the next connection go on
                 logger.exception("draft worker %s: the stream failed unexpectedly", self.address)
@@ -134,7 +134,7 @@ class DraftClient:
         """Read and write until the stream ends."""
         self._outbox, self._filled = VerifierOutbox(), asyncio.Event()
         self._post(DraftUp(worker))
-        self.worker_id = worker.id
+        self.worker_id, self._said = worker.id, ""
         tasks = [asyncio.create_task(self._read(call, worker)), asyncio.create_task(self._write(call))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,7 @@ from draftwire.types import Committed, Finished, FinishReason, ModelInfo, Specul
 from verify_service.drafts import Drafts
 from verify_service.events import Cancel, DraftDown, DraftSaid, DraftUp, Event, Submit, Wake
 from verify_service.generation import Generation
-from verify_service.metrics import LOST_DRAFT, VerifyMetrics
+from verify_service.metrics import VerifyMetrics
 from verify_service.output import Mailman
 from verify_service.policy import Planner, StepClock
 from verify_service.scheduler import Work, schedule, waited_in_vain
@@ -144,7 +144,7 @@ class VerifyLoop:
         generation.computed = len(generation.tokens) - 1
         outcome = _outcome(piece, row, verdict, len(token_ids))
         generation.stats.add(outcome)
-        self._learn(generation, outcome)
+        self._learn(piece, outcome)
         event = Committed(position, token_ids, generation.stats.copy(), generation.cached)
         self._mailman.post(generation.output, event)
         if reason is not None:
@@ -156,13 +156,13 @@ class VerifyLoop:
         generation.ready_since = now
         return outcome
 
-    def _learn(self, generation: Generation, outcome: SpeculationStats) -> None:
+    def _learn(self, piece: Work, outcome: SpeculationStats) -> None:
         """What the policy goes by."""
-        if outcome.tested_tokens:
-            draft_model = generation.link.model if generation.link else LOST_DRAFT
-            self._metrics.tested(draft_model, outcome.accepted_tokens, outcome.tested_tokens)
-            generation.acceptance.saw(outcome.accepted_tokens, outcome.tested_tokens)
-            self._acceptance += 0.02 * (generation.acceptance.rate - self._acceptance)
+        if piece.link and outcome.tested_tokens:
+            self._metrics.tested(piece.link.model, outcome.accepted_tokens, outcome.tested_tokens)
+            acceptance = piece.generation.acceptance
+            acceptance.saw(outcome.accepted_tokens, outcome.tested_tokens)
+            self._acceptance += 0.02 * (acceptance.rate - self._acceptance)
 
     def _account(self, work: list[Work], seconds: float) -> None:
         tokens = sum(len(piece.chunk.token_ids) for piece in work)

@@ -8,8 +8,6 @@ from verify_service.policy import Plan, StepTimes
 #: Draft models that are told apart; the tokens of any further one count as OTHER_DRAFT's.
 MAX_DRAFT_MODELS = 32
 OTHER_DRAFT = "other"
-#: A session that lost its draft worker while its guesses were tested.
-LOST_DRAFT = "lost"
 
 _LATENCY_BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1.0)
 
@@ -35,7 +33,7 @@ class VerifyMetrics:
         self._draft_accepted = counter(
             "speculative_decoding_draft_accepted_tokens_total", "Proposals accepted, by draft model.", ("draft_model",)
         )
-        self._draft_models = {LOST_DRAFT, OTHER_DRAFT}
+        self._draft_models = {OTHER_DRAFT}
         self.stale = counter("speculative_decoding_stale_tokens_total", "Proposals that arrived on a refuted path.")
         self.late_bound = counter(
             "speculative_decoding_late_bound_tokens_total",
@@ -95,10 +93,10 @@ class VerifyMetrics:
         self.late_bound.inc(step.late_bound_tokens)
 
     def tested(self, draft_model: str, accepted: int, tested: int) -> None:
-        """One step of one session tested guesses of this draft model, LOST_DRAFT where its worker is gone meanwhile."""
+        """One step of one session tested guesses of this draft model."""
         self._step_acceptance.observe(accepted)
         if draft_model not in self._draft_models:
-            if len(self._draft_models) < MAX_DRAFT_MODELS + 2:
+            if len(self._draft_models) < MAX_DRAFT_MODELS + 1:
                 self._draft_models.add(draft_model)
             else:
                 draft_model = OTHER_DRAFT

@@ -16,7 +16,7 @@ _UNFINISHED = ".unfinished"
 
 
 class PromptFiles:
-    """A folder of them, made if it does not exist; for the service's user alone.
+    """A folder of them, made if it does not exist; for the service's user alone, and for one worker at a time.
 
     Args:
         max_bytes: most that the files have together. Files of earlier runs count, and make room first.
@@ -29,9 +29,9 @@ class PromptFiles:
         self._max_bytes = max_bytes
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            probe = folder / f"probe-{secrets.token_hex(3)}{_UNFINISHED}"
-            probe.touch()
-            probe.unlink()
+            (folder / f"prompts-{secrets.token_hex(3)}.jsonl{_UNFINISHED}").touch()
+            for left in folder.glob(f"{_PATTERN}{_UNFINISHED}"):  # the probe, and what a crash left
+                left.unlink(missing_ok=True)
         except OSError as error:
             raise InvalidArgument("--collect-prompts", f"{folder} cannot be written: {error.strerror}") from None
 

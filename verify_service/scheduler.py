@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from draftwire.engine.base import Chunk
 from draftwire.types import DraftToken
-from verify_service.generation import Answer, Generation
+from verify_service.generation import Answer, DraftLink, Generation
 
 #: Share of a step's tokens that prefills may always use, so that many decoding sessions can't starve a new one.
 PREFILL_SHARE = 0.25
@@ -28,11 +28,13 @@ class Work:
         generation: whose.
         chunk: what the engine runs; its last len(proposals) tokens are guesses.
         proposals: what is tested; empty = plain decoding, or an inner piece of a prefill if chunk.num_logits is 0.
+        link: the generation's draft session when the step began, whose proposals they are; it may be lost meanwhile.
     """
 
     generation: Generation
     chunk: Chunk
-    proposals: tuple[DraftToken, ...] = ()
+    proposals: tuple[DraftToken, ...]
+    link: DraftLink | None
 
 
 def patience(generation: Answer, now: float) -> float:
@@ -107,7 +109,8 @@ def _decode(generations: Sequence[Generation], budget: int) -> tuple[list[Work],
         used += 1 + len(proposals)
         tokens = (generation.tokens[-1], *(guess.token for guess in proposals))
         assert generation.slot is not None
-        work.append(Work(generation, Chunk(generation.slot, generation.computed, tokens, len(tokens)), proposals))
+        chunk = Chunk(generation.slot, generation.computed, tokens, len(tokens))
+        work.append(Work(generation, chunk, proposals, link))
     return work, used
 
 
@@ -116,4 +119,4 @@ def _prefill(generation: Generation, budget: int) -> Work:
     piece = generation.tokens[generation.computed : generation.computed + budget]
     complete = len(piece) == generation.missing
     assert generation.slot is not None
-    return Work(generation, Chunk(generation.slot, generation.computed, piece, int(complete)))
+    return Work(generation, Chunk(generation.slot, generation.computed, piece, int(complete)), (), generation.link)

@@ -44,7 +44,6 @@ class TensorParallelEngine(NativeEngine):
     Args:
         rank: our place.
         followers: the other processes, which end with `close`, or with this process.
-        on_loss: as in load_parallel.
         heartbeat_seconds: longest time between two plans.
         (the others): as in NativeEngine.
     """
@@ -54,14 +53,12 @@ class TensorParallelEngine(NativeEngine):
         *args: Any,
         rank: Rank,
         followers: Followers,
-        on_loss: Callable[[Unavailable], None],
         heartbeat_seconds: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.followers = followers
         self._rank = rank
-        self._on_loss = on_loss
         self._heartbeat_seconds = heartbeat_seconds
         self._copies: list[Copy] = []
         self._lock = threading.Lock()  # of everything that goes to the followers
@@ -117,10 +114,7 @@ class TensorParallelEngine(NativeEngine):
                 try:
                     self._send()
                 except Unavailable as error:
-                    # Of a follower that ended, on_loss has heard already.
-                    if not self._closed.is_set() and error is not self.followers.loss(0):
-                        logger.error("%s", error)
-                        self._on_loss(error)
+                    self.followers.lose(error)
                     return
 
 
@@ -156,7 +150,6 @@ def load_parallel(
             TensorParallelEngine,
             rank=rank,
             followers=followers,
-            on_loss=on_loss,
             heartbeat_seconds=HEARTBEAT_SECONDS,
         )
         engine = build_engine(model, **options, rank=rank, make=make)

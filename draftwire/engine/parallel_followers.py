@@ -29,7 +29,7 @@ class Followers:
 
     Args:
         job: rank 0's.
-        on_loss: called once, on a thread of its own, when a follower ends though nobody asked it to.
+        on_loss: called once, on any thread, when a follower ends though nobody asked it to, or by `lose`.
     """
 
     def __init__(self, job: Job, on_loss: Callable[[Unavailable], None]) -> None:
@@ -49,7 +49,7 @@ class Followers:
         return [process.pid for process in self._processes]
 
     def check(self) -> None:
-        """Raise Unavailable if one was lost; the text names its rank."""
+        """Raise Unavailable if one was lost; the text names its rank if that is known."""
         if self._loss:
             raise self._loss
 
@@ -57,6 +57,16 @@ class Followers:
         """The error of the first that was lost, `wait` seconds granted for the news to come."""
         self._lost.wait(wait)
         return self._loss
+
+    def lose(self, error: Unavailable) -> None:
+        """The ranks fell apart: log it and tell `on_loss`, unless that has happened or we are closing."""
+        with self._lock:
+            if self._closing or self._loss:
+                return
+            self._loss = error
+        logger.error("%s", error)
+        self._lost.set()
+        self._on_loss(error)
 
     def close(self) -> None:
         """End them all and wait until they are gone."""
@@ -74,13 +84,7 @@ class Followers:
     def _watch(self, name: str, process: "subprocess.Popen[bytes]") -> None:
         code = process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        with self._lock:
-            if self._closing or self._loss:
-                return
-            self._loss = Unavailable(f"tensor parallelism: {name} {how}")
-        logger.error("%s", self._loss)
-        self._lost.set()
-        self._on_loss(self._loss)
+        self.lose(Unavailable(f"tensor parallelism: {name} {how}"))
 
 
 def _start(job: Job) -> "subprocess.Popen[bytes]":

@@ -1,7 +1,8 @@
 """The processes that run one model together: how they find each other, and how rank 0's plans reach the others.
 
 There are two process groups. The model's layers use the first one (NCCL between GPUs, gloo between CPU processes);
-nothing but a forward does. Plans go through a gloo group of their own. gloo and the store listen on loopback only.
+nothing but a forward does. Plans go through a gloo group of their own. Both groups and the store listen on loopback
+only.
 """
 
 import os
@@ -78,6 +79,7 @@ class Rank:
         self._store = store
         self._check = check
         self._plan_size = plan_size(job.num_slots, job.max_batched_tokens)
+        self._agreed = 0
         self.agree("here", 0)
         timeout = timedelta(seconds=job.timeout_seconds)
         on_gpus = job.device != "cpu"
@@ -93,8 +95,9 @@ class Rank:
 
     def agree(self, what: str, value: int) -> int:
         """Wait until every rank has said its `value`; returns the largest one. Raises Unavailable."""
-        self._store.set(f"{what}/{self.job.rank}", str(value))
-        keys = [f"{what}/{rank}" for rank in range(self.job.size)]
+        self._agreed += 1  # the store forgets nothing: a key that was used would wait for nobody
+        keys = [f"{what}/{self._agreed}/{rank}" for rank in range(self.job.size)]
+        self._store.set(keys[self.job.rank], str(value))
         deadline = time.monotonic() + MEETING_SECONDS
         while not self._store.check(keys):
             self._check()
@@ -121,7 +124,11 @@ def leave() -> None:
 
 
 def use_loopback() -> None:
-    """Keep gloo off the networks, here and in the processes that we start, unless GLOO_SOCKET_IFNAME says otherwise."""
+    """Keep gloo and NCCL off the networks, here and in the processes that we start.
+
+    GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME may say otherwise.
+    """
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == LOOPBACK for address in addresses):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", name)

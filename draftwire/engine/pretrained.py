@@ -82,6 +82,7 @@ def build_engine(
     if rank:
         from draftwire.engine.parallel_layers import localise  # noqa: PLC0415  not every torch has torch.distributed
 
+        rank.agree("loaded", 0)  # localise may gather, which waits for the others far less long than this does
         num_kv_heads = localise(loaded.module, ordered=batch_invariant)
     if torch_dtype == torch.float32:
         pack_linears(loaded.module)

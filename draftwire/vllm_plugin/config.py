@@ -33,7 +33,7 @@ class PluginConfig(BaseSettings):
         "auto", description="when a step starts: auto (goodput), eager (never wait), lockstep (wait for K)"
     )
     max_wait: float = Field(
-        0.25, ge=0, le=10, description="tau: most seconds that a step is put off for proposals that are on their way"
+        0.25, ge=0, le=1, description="tau: most seconds that a step is put off for proposals that are on their way"
     )
     draft_window: int | None = Field(
         None, ge=1, le=MAX_PROPOSAL_TOKENS, description="how far past the last commit a draft may run; default 2K + 1"

@@ -51,8 +51,9 @@ class DraftThread:
 
     def send(self, steps: Mapping[int, VerifierStep]) -> None:
         """Queue what there is to say to each connection, by worker id; from any thread."""
-        if self._clients:
-            self._clients.send(steps)
+        clients = self._clients  # the other thread may end them meanwhile
+        if clients:
+            clients.send(steps)
 
     def stop(self) -> None:
         """End every stream."""

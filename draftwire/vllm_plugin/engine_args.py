@@ -38,11 +38,16 @@ def engine_arguments(config: VerifyConfig, metrics_port: int) -> dict[str, Any]:
     }
     if config.dtype != "auto":
         arguments["dtype"] = config.dtype
-    if config.drafts and config.num_speculative_tokens:
+    if speculates(config):
         arguments |= _speculation(config, metrics_port)
     if config.device == "cpu":
         arguments |= _cpu(config)
     return arguments | config.vllm_args
+
+
+def speculates(config: VerifyConfig) -> bool:
+    """Whether the worker takes drafts."""
+    return bool(config.drafts and config.num_speculative_tokens)
 
 
 def _speculation(config: VerifyConfig, metrics_port: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from draftwire.vllm_plugin.speculation import Speculation
 from verify_service.drafts import Drafts
 from verify_service.events import DraftDown, DraftSaid, DraftUp, Event
 from verify_service.loop import DECODE_TOKENS, REPLAN_STEPS
-from verify_service.metrics import LOST_DRAFT, VerifyMetrics
+from verify_service.metrics import VerifyMetrics
 from verify_service.policy import Acceptance, Planner, StepClock
 from verify_service.scheduler import patience, testable, waited_in_vain
 
@@ -110,9 +110,10 @@ class RemoteDrafts:
 
     def admit(self, speculation: Speculation) -> None:
         """A new answer begins to run."""
-        speculation.acceptance = Acceptance(self._acceptance)
-        speculation.ready_since = time.monotonic()
-        self._replan(speculation)
+        with self._changed:
+            speculation.acceptance = Acceptance(self._acceptance)
+            speculation.ready_since = time.monotonic()
+            self._replan(speculation)
 
     def supply(self, running: Sequence[Speculation]) -> None:
         """See to it that each answer that runs has a draft, if there is one to be had that speaks."""
@@ -141,7 +142,10 @@ class RemoteDrafts:
         """What may be tested in the answer's next step, as far as it has arrived."""
         with self._changed:
             link = speculation.link
-            return [guess.token for guess in link.session.pending(testable(speculation))] if link else []
+            if link is None:
+                return []
+            speculation.draft_model = link.model
+            return [guess.token for guess in link.session.pending(testable(speculation))]
 
     def commit(self, outcomes: Iterable[Outcome]) -> None:
         """Tell the drafts what a step made final, and learn from it."""
@@ -171,7 +175,8 @@ class RemoteDrafts:
         self._metrics.batch_tokens.observe(tokens)
         self._metrics.verification_latency.observe(seconds)
         if tokens <= DECODE_TOKENS:
-            self._clock.saw_verify(tokens, seconds)
+            with self._changed:
+                self._clock.saw_verify(tokens, seconds)
 
     def counted(self, running: int, waiting: int) -> None:
         """So many answers run and wait."""
@@ -182,8 +187,7 @@ class RemoteDrafts:
         speculation, stats = outcome.speculation, outcome.stats()
         speculation.stats.add(stats)
         if stats.tested_tokens:
-            draft_model = speculation.link.model if speculation.link else LOST_DRAFT
-            self._metrics.tested(draft_model, stats.accepted_tokens, stats.tested_tokens)
+            self._metrics.tested(speculation.draft_model, stats.accepted_tokens, stats.tested_tokens)
             speculation.acceptance.saw(stats.accepted_tokens, stats.tested_tokens)
             self._acceptance += 0.02 * (speculation.acceptance.rate - self._acceptance)
         return stats

@@ -8,7 +8,11 @@ Not on this path, because vLLM has neither for custom proposers: asynchronous sc
 """
 
 import logging
+import multiprocessing
+import multiprocessing.connection
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -43,12 +47,11 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         _log_as_vllm_does()
+        _end_with_parent()
         check_config(vllm_config)
         config = read_config(vllm_config.additional_config)
         super().__init__(vllm_config, *args, **kwargs)
         self._speculations: dict[str, Speculation] = {}  # of the requests that run or ran, by request id
-        # With steps in flight together, waiting would hold up those that end, and their times say nothing.
-        self._one_step_at_a_time = vllm_config.max_concurrent_batches == 1
         self._scheduled_at = 0.0
         registry = new_registry()
         self._remote = RemoteDrafts(
@@ -68,7 +71,7 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
         """vLLM's schedule with the proposals that have arrived; put off a little if all requests wait for some."""
         running = self._running_speculations()
         self._remote.supply(running)
-        if self._one_step_at_a_time and not self._has_other_work(len(running)):
+        if not self._has_other_work(len(running)):
             self._remote.wait(running)
         for request in self.running:
             request.spec_token_ids = self._proposals(request)
@@ -83,7 +86,7 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         """vLLM's update; then the drafts learn what became final."""
-        if self._one_step_at_a_time and scheduler_output.total_num_scheduled_tokens:
+        if scheduler_output.total_num_scheduled_tokens:
             self._remote.measured(scheduler_output.total_num_scheduled_tokens, time.monotonic() - self._scheduled_at)
         before = {
             request_id: (speculation, len(speculation.tokens), _sampled(model_runner_output, request_id))
@@ -134,7 +137,7 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
     def _proposals(self, request: Request) -> list[int]:
         """What the next step may test for a request; nothing where it is not just one token behind.
 
-        That is so in a prefill, after a preemption and while an earlier step of it is in flight.
+        That is so in a prefill and after a preemption.
         """
         speculation = self._speculations.get(request.request_id)
         if speculation is None or speculation.missing != 1:
@@ -163,6 +166,10 @@ def check_config(vllm_config: VllmConfig) -> None:
         )
     if vllm_config.scheduler_config.async_scheduling:
         raise InvalidArgument("async_scheduling", "must be off: vLLM has none for custom proposers")
+    if vllm_config.parallel_config.pipeline_parallel_size > 1:
+        raise InvalidArgument(
+            "pipeline_parallel_size", "must be 1 with drafts: vLLM cannot verify with several steps in flight"
+        )
     if vllm_config.use_v2_model_runner:
         raise InvalidArgument("use_v2_model_runner", "must be off: vLLM's V2 model runner has no custom proposers")
 
@@ -208,6 +215,19 @@ def _log_as_vllm_does() -> None:
     for package in ("draftwire", "verify_service"):
         ours = logging.getLogger(package)
         ours.handlers, ours.level, ours.propagate = vllm_logger.handlers, vllm_logger.level, False
+
+
+def _end_with_parent() -> None:
+    """vLLM's engine core outlives a front end that is killed, and holds the device; this ends it."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return  # the engine core runs in the front end's own process
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
 
 def _serve_metrics(config: PluginConfig, registry: Any, rank: int) -> None:

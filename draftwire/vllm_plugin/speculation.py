@@ -29,12 +29,14 @@ class Speculation:
         request: what the draft is told of it.
         max_model_len: vLLM's longest sequence, tokens.
         acceptance: its measured rate.
+        draft_model: whose the latest proposals are, for metrics; the session may have moved on meanwhile.
     """
 
     vllm_request: Any
     request: GenerateRequest
     max_model_len: int
     acceptance: Acceptance = field(default_factory=Acceptance)
+    draft_model: str = ""
     seed: int = 0  # unused: a greedy draft draws nothing
     mode: VerificationMode = VerificationMode.REJECTION
     link: DraftLink | None = None

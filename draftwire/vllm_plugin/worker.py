@@ -5,12 +5,14 @@ requests over.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import psutil
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -80,6 +82,10 @@ class VllmWorker:
             self._watch.cancel()
         if self._llm:
             await asyncio.to_thread(self._llm.shutdown, STOP_SECONDS)
+        else:  # it is still starting, and its processes would not end with us
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _model(self) -> ModelInfo:
         assert self._llm is not None

@@ -148,9 +148,9 @@ def test_another_target_is_refused(run, tmp_path):
 
 def test_the_targets_own_prompts(run):
     """All prompts made up by the target, but for those that it did not bring to an end, which templates replace."""
-    folder, _ = run("a", tokens=1, self_prompts=1.0, shard_sequences=40)
+    folder, _ = run("a", tokens=1, self_prompts=1.0, shard_sequences=16)
     kinds = [example.kind for example in DistillationData(folder)]
-    assert len(kinds) == 40
+    assert len(kinds) == 16
     assert kinds == sorted(kinds, key=lambda kind: kind != "self")
     assert set(kinds) - {"self"} <= set(KINDS)
 
@@ -167,6 +167,16 @@ def test_prompts_of_a_file(run, tmp_path):
         run("a", prompts=file)
 
 
+def test_the_same_prompt_twice_is_answered_anew(run, tmp_path):
+    """Sampled at temperature 1, twelve times in two shards: twelve different replies."""
+    file = tmp_path / "prompts.txt"
+    file.write_text("Hello\n" * 12)
+    folder, _ = run("a", prompts=file, samplings={"1": 1.0})
+    replies = {tuple(example.token_ids.tolist()) for example in DistillationData(folder)}
+    assert len(Manifest.read(folder).shards) == 2
+    assert len(replies) == 12
+
+
 def test_a_corpus_is_judged(run, tmp_path):
     """Nothing is sampled: the texts themselves, each token but the first supervised."""
     file = tmp_path / "corpus.txt"
@@ -175,6 +185,14 @@ def test_a_corpus_is_judged(run, tmp_path):
     data = DistillationData(folder)
     assert [len(example.token_ids) for example in data] == [5 + i for i in range(9)]
     assert all(torch.equal(e.supervised, torch.arange(len(e.token_ids)) > 0) for e in data)
+
+
+def test_a_corpus_needs_no_room_for_replies(run, tmp_path):
+    """Its limit is the target's, 512: a longer text is cut there, and the options of replies do not matter."""
+    file = tmp_path / "corpus.txt"
+    file.write_text("w" * 600)
+    folder, _ = run("a", corpus=file, max_new_tokens=4000)
+    assert [len(example.token_ids) for example in DistillationData(folder)] == [512, 88]
 
 
 def test_the_bound_on_the_disk(run):

@@ -14,7 +14,7 @@ from support.verify_worker import finished, verify_worker
 from distill.data import DistillationData, Example, Shard
 from distill.evaluate import Row, assign, evaluate
 from distill.manifest import Manifest
-from distill.texts import Text, stored_texts, write_texts
+from distill.texts import TargetText, stored_texts, write_texts
 from distill.writer import DataWriter
 from draftwire.cli.main import Draftwire
 from draftwire.engine.fake import FakeEngine
@@ -39,7 +39,7 @@ def test_rows_by_hand():
     """The target skips a number at positions 5, 10, 15 and 20, where the draft is wrong."""
     target, draft = engine(FakeModel(drift=5)), engine(FakeModel())
     texts = write_texts(target, [("count", (7,))], temperature=0.0, max_tokens=20, seed=1)
-    texts.append(Text((1, 2, 3, 4, 9, 1, 2, 3, 4, 9), 5, "copy", 0.0))
+    texts.append(TargetText((1, 2, 3, 4, 9, 1, 2, 3, 4, 9), 5, "copy", 0.0))
     found = evaluate(assign(texts, [0.0]), target, draft)
     assert (found.drafters, found.temperatures, found.kinds) == (["ngram", "model", "hybrid"], [0], ["count", "copy"])
     assert found.positions == 25
@@ -53,7 +53,11 @@ def test_rows_by_hand():
 
 
 def test_texts_are_judged_where_they_were_written():
-    cold, warm, given = Text((1, 2), 1, temperature=0.0), Text((1, 2), 1, temperature=1.0), Text((1, 2), 1)
+    cold, warm, given = (
+        TargetText((1, 2), 1, temperature=0.0),
+        TargetText((1, 2), 1, temperature=1.0),
+        TargetText((1, 2), 1),
+    )
     assert assign([cold, warm], [0.0, 1.0]) == [(cold, [0.0]), (warm, [1.0])]
     assert assign([cold, warm], [0.0, 0.7]) == [(cold, [0.0, 0.7]), (warm, [0.7])]
     assert assign([cold, warm], [0.0]) == [(cold, [0.0])]
@@ -130,10 +134,18 @@ def test_stored_texts_are_the_supervised_runs(tmp_path):
         example([1, 2, 3], [0, 0, 0]),
     ]
     texts = list(stored_texts(DistillationData(data_set(tmp_path / "data", examples)), 5))
-    assert texts[0] == Text((5, 6, 7, 8), 2, "a", 0.0)
+    assert texts[0] == TargetText((5, 6, 7, 8), 2, "a", 0.0)
     assert (texts[1].token_ids, texts[1].begin, texts[1].kind) == ((1, 2, 3), 1, "given")
     assert np.isnan(texts[1].temperature)
     assert len(texts) == 2  # position 5 is beyond the limit of five tokens
+
+
+def test_a_few_texts_are_spread_over_the_data(tmp_path):
+    """Three of nine: not the first ones, which may all be of one kind."""
+    examples = [example([1, index], [0, 1], f"kind-{index // 3}") for index in range(9)]
+    data = DistillationData(data_set(tmp_path / "data", examples))
+    assert [text.token_ids[1] for text in stored_texts(data, 100, 3)] == [0, 3, 6]
+    assert len(list(stored_texts(data, 100, 20))) == 9
 
 
 def command(*flags: str) -> None:
@@ -142,7 +154,7 @@ def command(*flags: str) -> None:
 
 
 def test_command_on_the_benchmarks_prompts(tmp_path, capsys):
-    """Text that counts up: greedy, the draft misses every fifth token; JSON, tables and card say the same."""
+    """TargetText that counts up: greedy, the draft misses every fifth token; JSON, tables and card say the same."""
     command(
         *("--workload", "bench", "--target", "fake:drift=5", "--draft", "fake:", "--drafter", "model"),
         *("--temperature", "0", "--max-tokens", "40", "--json", "--card", str(tmp_path)),

@@ -149,6 +149,14 @@ def test_a_checkpoint_by_name(trimmed_run, exported, tmp_path):
     assert not torch.equal(early["adapter.weight"], late["adapter.weight"])
 
 
+def test_a_card_of_its_own(plain_run, target, tmp_path):
+    """Where the run has none, the export says what is known: steps, tokens, loss."""
+    export(Export(run=plain_run, full=tmp_path / "full"))
+    card = (tmp_path / "full" / "README.md").read_text()
+    assert card.startswith(f"# A draft for {target}\n")
+    assert "4 steps of about 200 tokens" in card
+
+
 def test_an_export_can_be_trained_further(target, exported, tmp_path):
     """--init with a trimmed draft: it begins with the draft's choices and ends elsewhere."""
     folder = run(tmp_path, target, init=str(exported / "trimmed"))
@@ -194,6 +202,11 @@ def test_no_run(trimmed_run, tmp_path):
     shutil.copy(trimmed_run / "settings.json", tmp_path)
     with pytest.raises(InvalidArgument, match="--run: .* is no training run with a checkpoint"):
         export(Export(run=tmp_path, full=tmp_path / "full"))
+
+
+def test_one_folder_for_both(trimmed_run, tmp_path):
+    with pytest.raises(ValidationError, match="--trimmed, --full: name two folders"):
+        Export(run=trimmed_run, trimmed=tmp_path / "x", full=tmp_path / "y" / ".." / "x")
 
 
 def test_nowhere_to_go(trimmed_run):

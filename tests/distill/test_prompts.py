@@ -1,16 +1,21 @@
 """Where prompts come from: files with their mistakes, the target's chat template, and the templates."""
 
 import json
+import re
 from itertools import islice
 
 import pytest
 from transformers import AutoTokenizer
 
-from distill.passages import documentation, function, passage
-from distill.prompts import Chat, file_fingerprint, read_corpus, read_prompts
+from distill.chat import Chat
+from distill.passages import documentation, function, half, passage
+from distill.prompts import fingerprint, read_corpus, read_prompts
 from distill.templates import KINDS, template_prompts
 from distill.tiny_target import write_tiny_target
 from draftwire.errors import InvalidArgument
+from draftwire.types import Committed, Finished, FinishReason, GenerateRequest, SamplingParams, SpeculationStats, Usage
+from verify_service.prompt_archive import PromptArchive
+from verify_service.prompt_files import PromptFiles
 
 LIMIT = 80
 
@@ -23,7 +28,11 @@ def tokenizer(tmp_path_factory):
 
 @pytest.fixture
 def chat(tokenizer):
-    return Chat(tokenizer, LIMIT)
+    return chat_of(tokenizer)
+
+
+def chat_of(tokenizer, eos=(256,)):
+    return Chat(tokenizer, eos_token_ids=eos, vocab_size=258, limit=LIMIT, limit_of="--max-prompt-tokens")
 
 
 def file_of(tmp_path, name, text):
@@ -52,8 +61,11 @@ def test_prompts_of_json_lines(tmp_path, chat):
         ("p.txt", "", "--prompts: .* is empty"),
         ("p.txt", "\n  \n", "--prompts: .* is empty"),
         ("p.jsonl", '{"prompt": "Hi"}\n{"prompt": ', "line 2: is not JSON"),
-        ("p.jsonl", '{"text": "Hi"}', 'line 1: must be an object with "prompt", as text'),
-        ("p.jsonl", '{"prompt": 3}', 'line 1: must be an object with "prompt", as text'),
+        ("p.jsonl", '{"text": "Hi"}', 'line 1: must be an object with "prompt"; or "prompt_token_ids"'),
+        ("p.jsonl", '{"prompt": 3}', "line 1: must be an object with"),
+        ("p.jsonl", '{"prompt_token_ids": [1, "2"], "output_token_ids": []}', "line 1: must be an object with"),
+        ("p.jsonl", '{"prompt_token_ids": [258], "output_token_ids": []}', "line 1: a token id is outside 0..257"),
+        ("p.jsonl", '{"prompt_token_ids": [], "output_token_ids": []}', "line 1: the prompt is empty"),
         ("p.jsonl", "[]", "line 1: must be an object"),
         ("p.jsonl", '{"prompt": " "}', "line 1: the prompt is empty"),
         ("p.txt", "Hi\n" + "x" * LIMIT, rf"line 2: the prompt has {LIMIT + 19} tokens; --max-prompt-tokens is {LIMIT}"),
@@ -84,13 +96,47 @@ def test_texts_of_a_corpus(tmp_path, chat):
 
 
 def test_conversations_of_a_corpus(tmp_path, chat, tokenizer):
-    """Of a prompt and a reply only the reply and its end are learnt; a reply that is cut has no end."""
+    """Of a prompt and a reply only the reply and its end are learnt; what passes the limit is cut, so it has no end."""
     lines = [{"prompt": "Hi", "reply": "Yes.", "kind": "log"}, {"prompt": "Hi", "reply": "n" * 100}, {"text": "abc"}]
     answered, cut, text = read_corpus(file_of(tmp_path, "c.jsonl", lines), chat)
     assert tokenizer.decode(answered.token_ids[answered.supervised_from :]) == "Yes.<|im_end|>"
     assert tokenizer.decode(answered.token_ids[: answered.supervised_from]).endswith("assistant\n")
-    assert tokenizer.decode(cut.token_ids[cut.supervised_from :]) == "n" * LIMIT
+    assert tokenizer.decode(cut.token_ids[cut.supervised_from :]) == "n" * (LIMIT - 21)
+    assert len(cut.token_ids) == LIMIT
     assert (answered.kind, text.kind, text.supervised_from) == ("log", "corpus", 1)
+    (endless, *_) = read_corpus(tmp_path / "c.jsonl", chat_of(tokenizer, eos=()))
+    assert tokenizer.decode(endless.token_ids[endless.supervised_from :]) == "Yes."
+
+
+def test_what_a_verify_worker_kept(tmp_path, chat):
+    """Its own files, as prompts and as a corpus: the ids as they were, the temperature if it was alone."""
+    kept = PromptArchive(
+        PromptFiles(tmp_path / "kept", 1 << 20), file_bytes=1 << 16, fraction=1.0, count=lambda *_: None
+    )
+    for prompt, output, sampling in (
+        ((1, 2, 3), (4, 5), SamplingParams(temperature=0.7)),
+        ((6,), (7, 8, 9), SamplingParams(temperature=0.7, top_p=0.9)),
+    ):
+        record = kept.begin(GenerateRequest(f"request {prompt}", prompt, sampling=sampling))
+        record.saw(Committed(0, output))
+        record.saw(Finished(FinishReason.STOP, Usage(0, 0), SpeculationStats()))
+    kept.close()
+    assert read_prompts(tmp_path / "kept", chat) == [("file", [1, 2, 3]), ("file", [6])]
+    one, two = read_corpus(tmp_path / "kept", chat)
+    assert (one.token_ids, one.supervised_from, one.temperature) == ([1, 2, 3, 4, 5], 3, 0.7)
+    assert (two.token_ids, two.supervised_from, str(two.temperature)) == ([6, 7, 8, 9], 1, "nan")
+    (tmp_path / "kept" / "prompts-2.jsonl").write_text('{"prompt_token_ids": [1], "output_token_ids": [400]}')
+    with pytest.raises(InvalidArgument, match="prompts-2.jsonl, line 1: a token id is outside"):
+        read_corpus(tmp_path / "kept", chat)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InvalidArgument, match="--prompts: the folder .* holds no file prompts-"):
+        read_prompts(tmp_path / "none", chat)
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path, chat):
+    """Other separators of Unicode belong to the text; a carriage return before the line feed does not."""
+    found = read_prompts(file_of(tmp_path, "p.txt", "a\u2028b\x85c\r\nd"), chat)
+    assert [ids for _, ids in found] == [chat.encode("a\u2028b\x85c"), chat.encode("d")]
 
 
 def test_what_the_target_takes_for_a_user(chat, tokenizer):
@@ -105,17 +151,20 @@ def test_a_target_without_a_chat_template(tokenizer):
     """Continues the bare text, and makes up no messages."""
     bare = AutoTokenizer.from_pretrained(tokenizer.name_or_path)
     bare.chat_template = None
-    chat = Chat(bare, LIMIT)
+    chat = chat_of(bare)
     assert chat.encode("Hi") == bare("Hi").input_ids
     with pytest.raises(InvalidArgument, match="--self-prompts: the target has no chat template"):
         chat.before_user()
 
 
-def test_the_fingerprint_of_a_file(tmp_path):
-    """Follows the content; no file, no fingerprint."""
-    one, two = file_of(tmp_path, "a", "x"), file_of(tmp_path, "b", "x")
-    assert file_fingerprint(one) == file_fingerprint(two) != file_fingerprint(file_of(tmp_path, "c", "y"))
-    assert file_fingerprint(None) is None
+def test_the_fingerprint_of_a_path(tmp_path):
+    """Follows the content of the file, or of all files in a folder; no path, no fingerprint."""
+    one, two = file_of(tmp_path, "prompts-a.jsonl", "x"), file_of(tmp_path, "b", "x")
+    assert fingerprint(one) == fingerprint(two) != fingerprint(file_of(tmp_path, "c", "y"))
+    before = fingerprint(tmp_path)
+    file_of(tmp_path, "prompts-b.jsonl", "x")
+    assert fingerprint(tmp_path) != before
+    assert fingerprint(None) is None
 
 
 def some(seed, stream, count=2000):
@@ -131,19 +180,28 @@ def test_templates_are_seeded_and_varied():
     assert len(set(prompts) & set(some(0, 1))) < 0.1 * len(prompts)
 
 
+def bare(text):
+    """A prompt of one line without what stands around it now and then."""
+    text = re.sub(r"^(Hello\.|Hi!|Good morning\.|A question\.|Please:) ", "", text)
+    return re.sub(
+        r" (I am a [^.]+\.|Keep it short\.|Be detailed\.|Thank you!|Use simple words\.|Be funny\.)$", "", text
+    )
+
+
 def test_held_out_prompts_are_disjoint():
-    """An odd seed shares no prompt with an even one, whatever the streams."""
-    used = {text for stream in range(3) for _, text in some(4, stream)}
-    held_out = {text for stream in range(3) for _, text in some(7, stream)}
-    assert len(used) > 5000
-    assert not used & held_out
+    """An odd seed shares no prompt with an even one, whatever the streams and the greetings, and quotes no function."""
+    used = [text for stream in range(3) for _, text in some(4, stream)]
+    held_out = [text for stream in range(3) for _, text in some(7, stream)]
+    assert not set(map(bare, used)) & set(map(bare, held_out))
+    assert len(set(map(bare, used))) > 5000
+    quoted = [{text.partition("```")[2] for text in texts if "```" in text} for texts in (used, held_out)]
+    assert min(map(len, quoted)) > 100
+    assert not quoted[0] & quoted[1]
 
 
 def test_sources():
     """Passages are a few sentences; functions and their documentation are real ones, short enough to quote."""
-    from random import Random  # noqa: PLC0415
-
-    rng = Random(0)
+    rng = half(0, 0)
     for _ in range(200):
         text, code, words = passage(rng), function(rng), documentation(rng)
         assert text.count(".") > 2

@@ -65,8 +65,9 @@ def test_nothing_proposed_is_plain_decoding():
     assert (found.steps, found.acceptance, found.tokens_per_step, found.decoded_per_step) == (5, 0, 1, 1)
 
 
-def test_a_single_token_has_no_speed():
+def test_single_tokens_have_no_speed():
     assert lock_step(scores([1.0]), 3).decoded_per_step == 1
+    assert total([lock_step(scores([1.0]), 3)] * 2).decoded_per_step == 1
 
 
 def test_accepted_per_tested_is_not_the_mean():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from distill.scores import score
-from distill.texts import Text, write_texts
+from distill.texts import TargetText, write_texts
 from draft_service.drafters.hybrid import HybridDrafter
 from draft_service.drafters.model import ModelDrafter
 from draft_service.session import Session
@@ -37,7 +37,7 @@ def test_greedy_by_hand():
 def test_overlap_of_a_truncated_q():
     """p is e^4 for token 8 and 1 for 511 others, q for 63 others: min(p, q) sums to (e^4 + 63) / (e^4 + 511)."""
     target, draft = engine(vocab_size=512, sharpness=4.0), engine(vocab_size=512, sharpness=4.0)
-    scores = score(Text((7, 8), 1), target, draft, [1.0])["model", 1.0]
+    scores = score(TargetText((7, 8), 1), target, draft, [1.0])["model", 1.0]
     peak = math.exp(4)
     assert scores.overlap == pytest.approx([(peak + 63) / (peak + 511)], abs=64 / WEIGHT_TOTAL)
 
@@ -51,7 +51,7 @@ def test_chance_is_the_overlap_given_the_token(drafter, temperature):
         p = probabilities(target, before, temperature)
         chances = []
         for token in range(6):
-            text = Text((*before, token), len(before), temperature=temperature)
+            text = TargetText((*before, token), len(before), temperature=temperature)
             scores = score(text, target, draft, [temperature])[drafter, temperature]
             chances.append(scores.chance[0])
         assert sum(p[token] * chances[token] for token in range(6)) == pytest.approx(scores.overlap[0], abs=1e-6)
@@ -60,7 +60,7 @@ def test_chance_is_the_overlap_given_the_token(drafter, temperature):
 def test_chance_falls_back_where_the_text_is_no_sample():
     """A text sampled at temperature 1 says nothing about which guesses are accepted at 0.5."""
     target, draft = engine(vocab_size=6, sharpness=1.0), engine(vocab_size=6, sharpness=2.0)
-    scores = score(Text((1, 2, 5, 3), 1, temperature=1.0), target, draft, [0.5, 1.0])
+    scores = score(TargetText((1, 2, 5, 3), 1, temperature=1.0), target, draft, [0.5, 1.0])
     assert (scores["model", 0.5].chance == scores["model", 0.5].overlap).all()
     assert (scores["model", 1.0].chance != scores["model", 1.0].overlap).any()
 
@@ -69,7 +69,7 @@ def test_chance_falls_back_where_the_text_is_no_sample():
 def test_hybrid_is_what_the_service_drafts(temperature, begin):
     """At every position: what the real drafter proposes for it, and how the target takes that."""
     target, draft = engine(vocab_size=12, sharpness=2.0, drift=3), engine(vocab_size=12, sharpness=1.0)
-    scores = score(Text(REPEATING, begin), target, draft, [temperature])["hybrid", temperature]
+    scores = score(TargetText(REPEATING, begin), target, draft, [temperature])["hybrid", temperature]
     for position in range(begin, len(REPEATING)):
         guess = drafted(draft, REPEATING[:position], temperature)
         p = probabilities(target, REPEATING[:position], temperature)
@@ -82,14 +82,14 @@ def test_hybrid_is_what_the_service_drafts(temperature, begin):
 
 def test_ngram_alone_needs_no_draft():
     """Where no n-gram matches nothing is proposed: 1 2 is new, after the second 1 comes the first one's 2."""
-    scores = score(Text((1, 2, 1, 2), 1), engine(), None, [0.0])
+    scores = score(TargetText((1, 2, 1, 2), 1), engine(), None, [0.0])
     assert list(scores) == [("ngram", 0.0)]
     assert scores["ngram", 0.0].proposed.tolist() == [False, False, True]
 
 
 def test_a_long_text_in_windows(monkeypatch):
     """The same numbers whether positions are judged all at once or three at a time, with small forwards."""
-    text = Text(tuple(range(40)), 11, temperature=1.0)
+    text = TargetText(tuple(range(40)), 11, temperature=1.0)
     whole = score(text, engine(sharpness=3.0), engine(sharpness=2.0, drift=4), [1.0])["hybrid", 1.0]
     monkeypatch.setattr("distill.scores.WINDOW", 3)
     small = [FakeEngine(FakeModel(sharpness=s, drift=d), max_batched_tokens=4) for s, d in ((3.0, 0), (2.0, 4))]

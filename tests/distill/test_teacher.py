@@ -1,11 +1,14 @@
 """The teacher: waves of replies against one forward a token, and given texts against a plain forward."""
 
+import math
+
 import pytest
 import torch
 from engine.tiny_models import EXTRA, VOCAB_SIZE, make
 
+from distill import teacher as judging
 from distill.packed import PackedLinear, has_tiles, pack_linears
-from distill.teacher import Request, Teacher, Text
+from distill.teacher import GivenText, Request, Teacher
 from draftwire.errors import InvalidArgument
 
 TOP_K = 4
@@ -79,6 +82,19 @@ def test_sampled_replies_do_not_depend_on_the_batch():
     assert len({len(reply) for reply in replies}) > 3  # some ended early, so the wave shrank
 
 
+def test_ended_sequences_that_stay_for_a_while():
+    """In a wave of 40 a single one that has ended is not dropped at once; what it would say next is not kept."""
+    model = make("LlamaForCausalLM")
+    asked = requests([[5, 6, 7 + i] for i in range(40)], temperature=1.0)
+    told = []
+    found = teacher(model, eos=[3, 30], batch_size=40).sample(asked, 12, told.append)
+    ends = [[token in (3, 30) for token in example.token_ids[3:].tolist()] for example in found]
+    assert all(not any(reply[:-1]) for reply in ends)
+    assert 3 < sum(reply[-1] for reply in ends) < 40
+    assert all(reply[-1] or len(reply) == 12 for reply in ends)
+    assert sum(told) == sum(map(len, ends))
+
+
 def test_another_seed_and_another_salt_draw_anew():
     """And the same ones draw the same."""
     model = make("LlamaForCausalLM")
@@ -106,13 +122,25 @@ def test_an_end_token_ends_the_reply_and_belongs_to_it():
 def test_given_texts():
     """Rows of a corpus are those of a plain forward, from where each text is supervised; texts of unequal length."""
     model = make("LlamaForCausalLM")
-    texts = [Text([1, 2, 3, 4, 5, 6], "a", 1), Text([9, 8], "b", 1), Text([4, 5, 6, 7], "c", 3)]
+    texts = [
+        GivenText([1, 2, 3, 4, 5, 6], "a", 1, math.nan),
+        GivenText([9, 8], "b", 1, 0.7),
+        GivenText([4, 5, 6, 7], "c", 3, 0.0),
+    ]
     told = []
     for text, example in zip(texts, teacher(model).score(texts, told.append), strict=True):
         assert example.token_ids.tolist() == text.token_ids
-        assert (example.kind, str(example.temperature)) == (text.kind, "nan")
+        assert (example.kind, str(example.temperature)) == (text.kind, str(text.temperature))
         check_rows(model, example, text.supervised_from)
     assert sum(told) == 5 + 1 + 1
+
+
+def test_a_long_text_is_judged_in_parts(monkeypatch):
+    """Logits of four positions at a time: the same rows."""
+    model, text = make("LlamaForCausalLM"), GivenText(list(range(5, 12)), "a", 1, math.nan)
+    monkeypatch.setattr(judging, "_JUDGED_ROWS", 4)
+    (example,) = teacher(model).score([text])
+    check_rows(model, example, 1)
 
 
 def test_top_k_above_the_vocabulary():

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from support.tiny_distillation import tiny_target, write_data
 
 from distill.agreement import agreement
@@ -128,6 +128,18 @@ class TestResume:
         with pytest.raises(Incompatible, match="--data: "):
             train(options(folder, finished, data=[other]))
 
+    def test_another_student(self, folder, tmp_path):
+        """A model of the same name with other weights."""
+        shutil.copytree(folder / "target", tmp_path / "init")
+        wanted = options(folder, tmp_path / "run", init=str(tmp_path / "init"), draft_vocab=None)
+        train(wanted)
+        weights = load_file(tmp_path / "init" / "model.safetensors")
+        save_file(
+            {name: 2 * w for name, w in weights.items()}, tmp_path / "init" / "model.safetensors", {"format": "pt"}
+        )
+        with pytest.raises(Incompatible, match="--student-sha256"):
+            train(wanted)
+
     def test_settings_that_do_not_matter(self, folder, finished):
         """How often it looks and saves may change."""
         train(options(folder, finished, eval_steps=2, save_steps=2, log_steps=2, eval_sequences=2))
@@ -189,6 +201,15 @@ class TestBadInput:
         data = write_data(tmp_path / "data", str(folder / "target"), target_fingerprint="other")
         with pytest.raises(Incompatible, match="--eval-data: target_fingerprint is other"):
             train(options(folder, tmp_path / "run", eval_data=[data]))
+
+    def test_another_target(self, folder, tmp_path):
+        data = write_data(tmp_path / "data", str(folder / "target"), target_fingerprint="0" * 64)
+        with pytest.raises(Incompatible, match="--target: .* has other weights .*than the target that wrote"):
+            train(options(folder, tmp_path / "run", data=[data]))
+
+    def test_held_out_data_that_is_not(self, folder, tmp_path):
+        with pytest.raises(InvalidArgument, match="--eval-data: .* is --data, too"):
+            train(options(folder, tmp_path / "run", eval_data=[folder / "train" / ".." / "train"]))
 
     def test_no_data(self, folder, tmp_path):
         data = write_data(tmp_path / "data", str(folder / "target"), sequences=0)

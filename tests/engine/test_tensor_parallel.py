@@ -24,6 +24,7 @@ from test_native_engine import random_schedule
 from draftwire.engine import parallel, parallel_followers
 from draftwire.engine.base import Chunk
 from draftwire.engine.load import load_engine
+from draftwire.engine.parallel_followers import Followers
 from draftwire.engine.parallel_group import Job, Rank, leave, open_store, use_loopback
 from draftwire.engine.parallel_plan import Copy, Plan, decode, encode, plan_size
 from draftwire.errors import InvalidArgument, Unavailable
@@ -79,6 +80,22 @@ def test_the_largest_plan_has_room():
     assert decode(encode(plan, 21)) == plan
     with pytest.raises(RuntimeError):
         encode(plan, 20)
+
+
+def test_a_loss_is_told_once():
+    """The first reason stands, whoever notices the next one; once we are closing nothing is a loss."""
+    nobody = Job(0, 1, 0, 1.0, 1, "warning", model="", **SIZES)
+    first, lost, unheard = Unavailable("first"), [], []
+    followers = Followers(nobody, lost.append)
+    followers.lose(first)
+    followers.lose(Unavailable("second"))
+    assert lost == [first]
+    with pytest.raises(Unavailable, match="first"):
+        followers.check()
+    closed = Followers(nobody, unheard.append)
+    closed.close()
+    closed.lose(first)
+    assert not unheard
 
 
 def test_two_processes_compute_what_one_does(folder, shared):

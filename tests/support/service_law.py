@@ -9,9 +9,10 @@ import itertools
 import math
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import product
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 from support.chain_engine import ChainEngine, random_delay
@@ -30,6 +31,8 @@ from draftwire.types import SamplingParams
 from draftwire.v1.verify_service_pb2_grpc import VerifyServiceStub
 from verify_service.config import VerifyConfig
 from verify_service.worker import VerifyWorker
+
+T = TypeVar("T", Counter[tuple[int, ...]], list[list[int]])
 
 EOS = 5
 #: The entries of a row that is used differ, so that no cut has to choose between equals.
@@ -61,6 +64,8 @@ SHORT, CALLS = 3, 500
 LONG = 160
 #: Proposals that must at least be tested for a law to mean something; beyond that their number depends on the machine.
 TESTED = 80
+#: Rounds of answers in which so many must have been; one will do unless the machine is loaded.
+ROUNDS = 30
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model": lambda: ModelDrafter(draft_engine()),
@@ -128,6 +133,20 @@ async def long_answers(target: RunningWorker, length: int = LONG, **fields) -> l
     """One long answer for every slot, all at once; nothing ends them early."""
     calls = (target.generate(PROMPT, max_tokens=length, ignore_eos=True, **fields) for _ in range(SLOTS))
     return [output(answer) for answer in await asyncio.gather(*calls)]
+
+
+async def answers_with_drafts(target: RunningWorker, answers: Callable[[], Awaitable[T]]) -> T:
+    """What `answers` gives, added up over rounds until TESTED proposals have been tested; fails after ROUNDS.
+
+    Where no step waits for drafts it depends on the machine's load how many come in time.
+    """
+    seen = await answers()
+    for _ in range(ROUNDS - 1):
+        if judged(target) > TESTED:
+            break
+        seen += await answers()
+    assert judged(target) > TESTED, "the drafts took part"
+    return seen
 
 
 def cut(row: Sequence[float], sampling: SamplingParams) -> tuple[float, ...]:

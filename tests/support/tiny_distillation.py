@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from distill.data import Example, Shard
+from distill.fingerprint import target_fingerprint
 from distill.manifest import Manifest
 from distill.tiny_target import write_tiny_target
 from distill.writer import DataWriter
@@ -31,7 +32,7 @@ def write_data(folder: Path, target: str, *, sequences: int = 24, seed: int = 0,
     fields = {
         "target": target,
         "vocab_fingerprint": vocab_fingerprint(AutoTokenizer.from_pretrained(target)),
-        "target_fingerprint": "tiny",
+        "target_fingerprint": target_fingerprint(model),
         "vocab_size": model.config.vocab_size,
         "top_k": TOP_K,
         "temperatures": (1.0,),

@@ -14,7 +14,7 @@ import torch
 from support.system import metric, until_metric
 from transformers import AutoModelForCausalLM
 
-from draftwire.cli.processes import ServiceProcess
+from draftwire.cli.processes import ServiceProcess, free_port
 from draftwire.models import EMBEDDED_TARGET, resolve
 from draftwire.vllm_plugin.speculation import LIMIT_ARGUMENT
 
@@ -32,7 +32,7 @@ SCHEDULER = "draftwire.vllm_plugin.RemoteDraftScheduler"
 SHUTDOWN_SECONDS = 20.0
 
 #: Where draft workers are looked for; a test starts them there.
-DRAFT_PORT, METRICS_PORT = 50171, 50172
+DRAFT_PORT, METRICS_PORT = free_port(), free_port()
 
 
 def speculative(**fields: Any) -> dict[str, Any]:

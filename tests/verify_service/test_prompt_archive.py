@@ -13,7 +13,16 @@ from support.verify_worker import output, verify_worker
 
 from draftwire.errors import InvalidArgument
 from draftwire.fake_model import FakeModel
-from draftwire.types import Committed, Finished, FinishReason, GenerateRequest, SamplingParams, SpeculationStats, Usage
+from draftwire.types import (
+    Committed,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    SamplingParams,
+    SpeculationStats,
+    Started,
+    Usage,
+)
 from verify_service.prompt_archive import MAX_WAITING, PromptArchive
 from verify_service.prompt_files import PromptFiles
 
@@ -44,6 +53,7 @@ def archive(folder: Path, *, count=None, fraction=1.0, file_bytes=1 << 16, max_b
 def answer(kept: PromptArchive, wanted: GenerateRequest, *tokens: int) -> None:
     record = kept.begin(wanted)
     assert record is not None
+    record.saw(Started("worker", wanted.request_id))
     for token in tokens:
         record.saw(Committed(0, (token,)))
     record.saw(DONE)
@@ -111,6 +121,16 @@ def test_files_of_earlier_runs_count(tmp_path):
     PromptFiles(tmp_path, 1000).write(b"b" * 600)
     (left,) = tmp_path.glob("prompts-*")
     assert left.read_bytes() == b"b" * 600
+
+
+def test_what_a_crash_left_goes(tmp_path):
+    """A file that was never finished is deleted at the next start; nothing else is, and the start leaves nothing."""
+    (tmp_path / "prompts-20200101T000000-aaaaaa.jsonl.unfinished").write_bytes(b"a")
+    kept = {"prompts-20200101T000000-bbbbbb.jsonl", "notes.unfinished"}
+    for name in kept:
+        (tmp_path / name).touch()
+    PromptFiles(tmp_path, 1000)
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_only_the_services_user_reads_them(tmp_path):

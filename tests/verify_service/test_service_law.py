@@ -6,8 +6,7 @@ from support.service_law import (
     PROMPT,
     SHORT,
     TARGET,
-    TESTED,
-    judged,
+    answers_with_drafts,
     long_answers,
     p_value_of_pairs,
     service,
@@ -22,8 +21,7 @@ from draftwire.types import SamplingParams
 async def test_short_answers_have_the_targets_law(drafter: str, schedule: str) -> None:
     """Whole answers, ended by their last token or by their length: chi-square does not reject."""
     async with service(DRAFTERS[drafter], schedule) as target:
-        seen = await short_answers(target)
-        assert judged(target) > TESTED, "the drafts took part"
+        seen = await answers_with_drafts(target, lambda: short_answers(target))
     assert chi_square_p(seen, TARGET.answer_law(PROMPT[-1], SHORT)) > P_VALUE_PASS
 
 
@@ -43,6 +41,5 @@ async def test_short_answers_have_the_targets_law(drafter: str, schedule: str) -
 async def test_long_answers_have_the_targets_law(drafter: str, schedule: str, sampling: SamplingParams) -> None:
     """Whatever drafts, whenever steps start, however the distribution is cut: chi-square does not reject."""
     async with service(DRAFTERS[drafter], schedule) as target:
-        texts = await long_answers(target, sampling=sampling)
-        assert judged(target) > TESTED, "the drafts took part"
+        texts = await answers_with_drafts(target, lambda: long_answers(target, sampling=sampling))
     assert p_value_of_pairs(texts, sampling) > P_VALUE_PASS

@@ -44,6 +44,7 @@ def test_draft_lost_in_mid_step():
     hand.step()
     assert hand.tokens(answer) == [8, 9, 10, 11, 12][: len(hand.tokens(answer))]
     assert answer.stats.accepted_tokens == 2
+    assert hand.metric("speculative_decoding_draft_accepted_tokens_total", draft_model="draft") == 2
     assert answer.link is None
     assert len(hand.commits()) == 1
     assert answer.stats.reassignments == 1

@@ -24,7 +24,7 @@ def test_additional_config_comes_before_the_environment(monkeypatch):
         ({}, "additional_config.draftwire.drafts", "must be set, there or as DRAFTWIRE_DRAFTS"),
         ({"draftwire": {"drafts": ""}}, "additional_config.draftwire.drafts", "at least 1 item"),
         ({"draftwire": {"drafts": "nowhere"}}, "additional_config.draftwire.drafts", "must be host:port"),
-        ({"draftwire": DRAFTS | {"max_wait": 11}}, "additional_config.draftwire.max_wait", "less than or equal to 10"),
+        ({"draftwire": DRAFTS | {"max_wait": 1.5}}, "additional_config.draftwire.max_wait", "less than or equal to 1"),
         ({"draftwire": DRAFTS | {"schedule": "slow"}}, "additional_config.draftwire.schedule", "must be 'auto'"),
         ({"draftwire": DRAFTS | {"draft": "a"}}, "additional_config.draftwire.draft", "not permitted"),
         ({"draftwire": "a:1"}, "additional_config.draftwire", "must be an object"),

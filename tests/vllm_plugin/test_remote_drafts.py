@@ -20,10 +20,15 @@ from support.vllm_steps import TARGET, begin, step
 
 from draftwire.cli.processes import free_port
 from draftwire.fake_model import FakeModel
+from draftwire.rpc.backlog import Backlog
+from draftwire.session import DrafterStep, Proposal
+from draftwire.types import DraftToken
 from draftwire.v1 import draft_service_pb2 as pb
 from draftwire.vllm_plugin.config import PluginConfig
 from draftwire.vllm_plugin.remote_drafts import Outcome, RemoteDrafts
 from draftwire.vllm_plugin.speculation import Speculation
+from verify_service.draft_pool import DraftWorker
+from verify_service.events import DraftDown, DraftSaid, DraftUp
 
 COUNTING = FakeModel()
 K = 4
@@ -31,8 +36,9 @@ K = 4
 
 @contextmanager
 def remote_drafts(*ports: int, host: str = "127.0.0.1", **fields) -> Iterator[tuple[RemoteDrafts, CollectorRegistry]]:
-    """The draft side, started; fields as in PluginConfig."""
+    """The draft side, started; fields as in PluginConfig, in lock step where they don't say otherwise."""
     registry = CollectorRegistry()
+    fields = {"schedule": "lockstep", "max_wait": 1} | fields
     config = PluginConfig(drafts=",".join(f"{host}:{port}" for port in ports), **fields)
     remote = RemoteDrafts(config, TARGET, num_speculative_tokens=K, max_sessions=8, registry=registry)
     remote.start()
@@ -109,8 +115,8 @@ async def tls_proxy(to: int, folder: Path) -> tuple[int, Path]:
 
 
 def test_a_draft_that_errs():
-    """A draft that skips a token at every fifth position is corrected; the answer stays the target's."""
-    drifting = FakeModel(drift=5)
+    """A draft that skips a token at every seventh position is corrected; the answer stays the target's."""
+    drifting = FakeModel(drift=7)
     with background(lambda: draft_worker(drifting)) as (_, draft), remote_drafts(draft.port) as (remote, registry):
         connected(registry)
         done = answer(remote, [7], 60)
@@ -133,10 +139,10 @@ def test_requests_that_mix():
 
 
 def test_a_wait_ends_when_the_proposals_come():
-    """In lock step with a quick draft each step waits for K proposals, a few milliseconds and not the tau of 5 s."""
+    """In lock step with a quick draft each step waits for K proposals, a few milliseconds and not the tau of 1 s."""
     with (
         background(lambda: draft_worker(COUNTING)) as (_, draft),
-        remote_drafts(draft.port, schedule="lockstep", max_wait=5) as (remote, registry),
+        remote_drafts(draft.port) as (remote, registry),
     ):
         connected(registry)
         speculation = begin(remote, [7], 50)
@@ -144,7 +150,7 @@ def test_a_wait_ends_when_the_proposals_come():
         while not speculation.vllm_request.is_finished():
             waits.append(step(remote, [speculation], COUNTING))
         assert len(waits) == 10, "each step committed K + 1 tokens"
-        assert max(waits) < 1
+        assert sum(waits) < 5, "ten times tau would be 10 s"
 
 
 def test_no_draft_worker_costs_nothing():
@@ -153,20 +159,19 @@ def test_no_draft_worker_costs_nothing():
         speculation = begin(remote, [7], 50)
         waited = sum(step(remote, [speculation], COUNTING) for _ in range(50))
         assert speculation.tokens == list(range(7, 58))
-        assert waited < 0.05
+        assert waited < 1, "tau is 1 s"
 
 
 def test_a_silent_draft_worker_costs_two_waits():
     """A worker that is connected and never says anything more is waited for twice, tau each, and then no more."""
     with (
         background(hostile_draft) as (_, silent),
-        remote_drafts(silent.port, schedule="lockstep", max_wait=0.2) as (remote, registry),
+        remote_drafts(silent.port) as (remote, registry),
     ):
         connected(registry)
         speculation = begin(remote, [7], 40)
         waits = [step(remote, [speculation], COUNTING) for _ in range(40)]
-        assert [wait > 0.15 for wait in waits] == [True] * 2 + [False] * 38
-        assert max(waits) < 0.3
+        assert [wait > 0.9 for wait in waits] == [True] * 2 + [False] * 38
 
 
 def test_an_id_beyond_the_vocabulary_never_reaches_vllm():
@@ -192,6 +197,25 @@ def test_a_worker_that_goes_and_comes_back():
                 assert answer(remote, [7], 60).stats.tokens_per_step > tokens_per_step
             connected(registry, 0)
             assert answer(remote, [7], 20).stats.tokens_per_step == 1
+
+
+def test_tokens_count_for_who_proposed_them():
+    """8 is tested, and accepted, while the session moves from one draft model to another."""
+    with remote_drafts(free_port()) as (remote, registry):
+        remote._take(DraftUp(DraftWorker(1, "one", "first", TARGET.max_model_len, 8)))
+        speculation = begin(remote, [7], 20)
+        remote.supply([speculation])
+        said = DrafterStep(proposals=(Proposal(1, 0, 1, (DraftToken(8),)),))
+        remote._take(DraftSaid(1, said, time.monotonic(), 0, Backlog()))
+        assert remote.proposals(speculation) == [8]
+        remote._take(DraftUp(DraftWorker(2, "two", "second", TARGET.max_model_len, 8)))
+        remote._take(DraftDown(1))
+        remote.supply([speculation])
+        assert speculation.link.model == "second"
+        remote.commit([Outcome(speculation, (8, 9), offered=1, accepted=1, over=False)])
+    names = ("first", "second")
+    metric = "speculative_decoding_draft_accepted_tokens_total"
+    assert [registry.get_sample_value(metric, {"draft_model": name}) for name in names] == [1, None]
 
 
 def test_sessions_end_with_their_requests():

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import psutil
@@ -12,9 +13,10 @@ from transformers import AutoTokenizer
 from draftwire.errors import InvalidArgument
 from draftwire.models import EMBEDDED_TARGET, resolve
 from draftwire.rpc.status import error_of
-from draftwire.types import GenerateRequest, ModelInfo, SamplingParams
+from draftwire.types import GenerateRequest, ModelInfo, SamplingParams, Started
 from draftwire.v1.verify_service_pb2 import SpeculationParams
-from draftwire.vllm_plugin.answers import sampling_params
+from draftwire.vllm_plugin.answers import VllmServicer, sampling_params
+from verify_service.config import VerifyConfig
 
 TOKENS = 48
 MODEL = ModelInfo("m", "f", 100, 1000)
@@ -51,23 +53,59 @@ async def test_gateway_and_callers_notice_nothing(tmp_path: Path) -> None:
         four = await asyncio.gather(*(made.generate(prompt, max_tokens=TOKENS) for _ in range(4)))
         assert [answer.token_ids for answer in four] == [plain.token_ids] * 4
 
-        for process in psutil.Process(worker.pid).children(recursive=True):
-            if "EngineCore" in process.name():
-                process.kill()
-        assert await asyncio.wait_for(worker.wait(), 30) == 1, "a worker without an engine ends"
+        orphans = engine_cores(worker.pid)
+        await worker.kill()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, orphans, 20)
+        assert orphans
+        assert not alive, "an engine core without its worker ends"
+
+        await worker.start()
+        for process in engine_cores(worker.pid):
+            process.kill()
+        assert await asyncio.wait_for(worker.wait(), 30) == 1, "a worker without an engine core ends"
+
+
+def engine_cores(pid: int) -> list[psutil.Process]:
+    """vLLM's engine core below a verify worker."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if "EngineCore" in process.name()]
+
+
+class FakeLlm:
+    """Streams one token at a time, and says whether it was let go."""
+
+    closed = False
+
+    async def generate(self, prompt, params, request_id):
+        part = SimpleNamespace(token_ids=[5], finish_reason=None)
+        try:
+            while True:
+                yield SimpleNamespace(outputs=[part], kv_transfer_params=None, num_cached_tokens=0)
+        finally:
+            self.closed = True
+
+
+async def test_closing_an_answer_aborts_its_request() -> None:
+    """At once, not when the garbage collector comes by."""
+    llm = FakeLlm()
+    answer = VllmServicer(VerifyConfig(backend="vllm"), "v", MODEL, llm).answer(GenerateRequest("r", (1, 2)))
+    assert await anext(answer) == Started("v", "r")
+    assert [(await anext(answer)).position for _ in range(3)] == [2, 3, 4]
+    await answer.aclose()
+    assert llm.closed
 
 
 @pytest.mark.parametrize(
-    ("fields", "speculates", "named"),
+    ("fields", "with_drafts", "named"),
     [
         ({"seed": 1}, False, "seed"),
         ({"sampling": SamplingParams(min_p=0.1)}, True, "sampling.min_p"),
+        ({"sampling": SamplingParams(temperature=0.009)}, False, "sampling.temperature"),
     ],
 )
-def test_what_vllm_cannot_do_is_refused_by_name(fields, speculates: bool, named: str) -> None:
-    """Coupled mode always, min_p where there are drafts."""
+def test_what_vllm_cannot_do_is_refused_by_name(fields, with_drafts: bool, named: str) -> None:
+    """Coupled mode, min_p where there are drafts, and a temperature that vLLM would change."""
     with pytest.raises(InvalidArgument) as error:
-        sampling_params(GenerateRequest("r", (1, 2), **fields), MODEL, speculates=speculates)
+        sampling_params(GenerateRequest("r", (1, 2), **fields), MODEL, with_drafts=with_drafts)
     assert error.value.field == named
 
 
@@ -75,7 +113,7 @@ def test_a_request_in_vllms_words() -> None:
     """An answer that goes on after a failover gets what is left of its tokens; None means as far as the model goes."""
     sampling = SamplingParams(temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
     request = GenerateRequest("r", (1, 2, 3), (4, 5), max_tokens=10, sampling=sampling, stop_token_ids=(9,))
-    params = sampling_params(request, MODEL, speculates=False)
+    params = sampling_params(request, MODEL, with_drafts=False)
     assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.5, 7, 0.9, 0.1)
     assert (params.max_tokens, params.stop_token_ids, params.ignore_eos) == (8, [9], False)
-    assert sampling_params(GenerateRequest("r", (1, 2, 3)), MODEL, speculates=False).max_tokens == 997
+    assert sampling_params(GenerateRequest("r", (1, 2, 3)), MODEL, with_drafts=False).max_tokens == 997

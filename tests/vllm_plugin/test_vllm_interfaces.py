@@ -119,21 +119,23 @@ GOOD = SimpleNamespace(method="custom_class", model=PROPOSER)
 
 
 @pytest.mark.parametrize(
-    ("speculative", "asynchronous", "v2", "named"),
+    ("speculative", "asynchronous", "v2", "stages", "named"),
     [
-        (None, False, False, "speculative_config"),
-        (SimpleNamespace(method="ngram", model="ngram"), False, False, "speculative_config"),
-        (SimpleNamespace(method="custom_class", model="other.Proposer"), False, False, "speculative_config"),
-        (GOOD, True, False, "async_scheduling"),
-        (GOOD, False, True, "use_v2_model_runner"),
+        (None, False, False, 1, "speculative_config"),
+        (SimpleNamespace(method="ngram", model="ngram"), False, False, 1, "speculative_config"),
+        (SimpleNamespace(method="custom_class", model="other.Proposer"), False, False, 1, "speculative_config"),
+        (GOOD, True, False, 1, "async_scheduling"),
+        (GOOD, False, True, 1, "use_v2_model_runner"),
+        (GOOD, False, False, 2, "pipeline_parallel_size"),
     ],
 )
-def test_settings_that_cannot_work(speculative, asynchronous: bool, v2: bool, named: str) -> None:
+def test_settings_that_cannot_work(speculative, asynchronous: bool, v2: bool, stages: int, named: str) -> None:
     """The error names vLLM's setting."""
     config = SimpleNamespace(
         speculative_config=speculative,
         scheduler_config=SimpleNamespace(async_scheduling=asynchronous),
         use_v2_model_runner=v2,
+        parallel_config=SimpleNamespace(pipeline_parallel_size=stages),
     )
     with pytest.raises(InvalidArgument) as error:
         check_config(config)
@@ -143,6 +145,7 @@ def test_settings_that_cannot_work(speculative, asynchronous: bool, v2: bool, na
             speculative_config=GOOD,
             scheduler_config=SimpleNamespace(async_scheduling=False),
             use_v2_model_runner=False,
+            parallel_config=SimpleNamespace(pipeline_parallel_size=1),
         )
     )
 
