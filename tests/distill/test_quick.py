@@ -39,8 +39,8 @@ def test_acceptance_rises(tmp_path, capsys):
     distill(f"export --run {tmp_path}/run --trimmed {tmp_path}/draft")
     capsys.readouterr()
     distill(
-        f"evaluate --target {target} --draft {tmp_path}/draft --data {tmp_path}/eval --drafter model --max-model-len 512 "
-        f"--run {tmp_path}/run --card {tmp_path}/draft --json"
+        f"evaluate --target {target} --draft {tmp_path}/draft --data {tmp_path}/eval --drafter model "
+        f"--max-model-len 512 --run {tmp_path}/run --card {tmp_path}/draft --json"
     )
     assert json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
