@@ -40,7 +40,12 @@ def speculative(**fields: Any) -> dict[str, Any]:
 
     Lock step, because the default schedule may well find that on a busy machine drafts do not pay.
     """
-    told = {"drafts": f"127.0.0.1:{DRAFT_PORT}", "metrics_port": METRICS_PORT, "schedule": "lockstep"} | fields
+    told = {
+        "drafts": f"127.0.0.1:{DRAFT_PORT}",
+        "metrics_port": METRICS_PORT,
+        "schedule": "lockstep",
+        "max_wait": 1,
+    } | fields
     return {
         "scheduler_cls": SCHEDULER,
         "speculative_config": {"method": "custom_class", "model": PROPOSER, "num_speculative_tokens": K},

@@ -41,7 +41,7 @@ async def test_gateway_and_callers_notice_nothing(tmp_path: Path) -> None:
         assert plain.speculation.tested_tokens == 0
         assert drafted.speculation.committed_tokens == TOKENS
         assert drafted.speculation.acceptance == 1
-        assert drafted.speculation.tokens_per_step > 1.5
+        assert drafted.speculation.tokens_per_step > 1.1
         assert await metric(worker, "speculative_decoding_accepted_tokens_total") == drafted.speculation.accepted_tokens
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await made.generate(prompt, max_tokens=4, seed=1)
