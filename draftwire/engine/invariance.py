@@ -2,8 +2,9 @@
 
 A matrix library picks its kernel by the number of rows, and another kernel adds in another order: one row alone and
 the same row among six differ in the last bits. But there are counts that share one kernel (in FBGEMM the multiples of
-6, say), so `find_row_multiple` tries them on the model's own layers, and `check_engine` compares whole forwards bit
-by bit.
+6, say), so `find_row_multiple` tries them on the model's own layers. Where none does (bfloat16 on AMX tiles), the
+layers take their rows in blocks of one size, which costs a call a block. `check_engine` compares whole forwards bit by
+bit.
 """
 
 import random
@@ -21,12 +22,15 @@ from draftwire.errors import ModelError
 MAX_ROWS = 256
 
 _CANDIDATES = (1, 4, 6, 8, 12, 24)
+#: Rows of a block, where layers need blocks: those of an AMX tile.
+BLOCK_ROWS = 16
+
 _REFUSAL = "--batch-invariant: this machine's kernels do not give a row the same bits in every batch"
 
 
 @torch.inference_mode()
 def find_row_multiple(model: Any) -> int:
-    """The least multiple that every linear layer must be padded to; raises ModelError if there is none."""
+    """The least multiple that every linear layer must be padded to; puts the layers into blocks if there is none."""
     kinds: dict[tuple[type, int, int], nn.Module] = {}
     for module in model.modules():
         if isinstance(module, nn.Linear | PackedLinear):
@@ -39,7 +43,24 @@ def find_row_multiple(model: Any) -> int:
     for multiple in _CANDIDATES:
         if all(_keeps_bits(layer, rows, multiple) for layer, rows in tests):
             return multiple
-    raise ModelError(_REFUSAL)
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear | PackedLinear):
+                setattr(parent, name, RowBlocks(child))
+    return BLOCK_ROWS
+
+
+class RowBlocks(nn.Module):
+    """A linear layer that only ever sees BLOCK_ROWS rows at once, so that one kernel computes every row."""
+
+    def __init__(self, linear: nn.Linear | PackedLinear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [1, a multiple of BLOCK_ROWS, in_features]. Returns [1, as many, out_features]."""
+        return torch.cat([self.linear(block) for block in torch.split(x, BLOCK_ROWS, dim=1)], dim=1)
 
 
 def _keeps_bits(layer: nn.Module, rows: Tensor, multiple: int) -> bool:

@@ -39,10 +39,16 @@ def test_finds_what_the_kernel_needs(group):
     assert invariance.find_row_multiple(tiny_with(group)) % group == 0
 
 
-def test_refuses_where_no_multiple_helps():
-    """A kernel that treats no two counts alike is refused by name."""
-    with pytest.raises(ModelError, match="--batch-invariant"):
-        invariance.find_row_multiple(tiny_with(None))
+def test_blocks_of_one_size_where_no_multiple_helps():
+    """A kernel that treats no two counts alike sees one count only, and every row has the same bits in any batch."""
+    model = tiny_with(None)
+    rows = torch.randn(1, 4 * invariance.BLOCK_ROWS, model.lm_head.in_features, dtype=torch.float64)
+    block = invariance.find_row_multiple(model)
+    assert block == invariance.BLOCK_ROWS
+    whole = model.lm_head(rows)
+    assert whole.shape == (1, 4 * block, model.lm_head.out_features)
+    for end in (block, 3 * block):
+        assert torch.equal(model.lm_head(rows[:, :end]), whole[:, :end])
 
 
 def test_check_passes_a_good_engine(tmp_path):
