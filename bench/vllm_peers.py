@@ -20,13 +20,17 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
+from safetensors.torch import load_file
 
-from bench.full_draft import export
 from bench.load import Result, Task, run_all
 from bench.report import machine
 from bench.workloads import PROMPTS
+from distill.build import load_tokenizer as load_tokenizer_of
+from distill.export import full_model
 from draftwire.cli.processes import ServiceProcess, free_port
-from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET
+from draftwire.engine import trimmed
+from draftwire.errors import ModelError
+from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET, resolve
 from gateway.requests import ChatMessage
 from gateway.tokenizer import load_tokenizer
 
@@ -158,6 +162,17 @@ def vllm_counters(port: int) -> dict[str, float]:
     }
 
 
+def write_full_draft(draft: str, folder: Path) -> Path:
+    """A trimmed draft in the form that vLLM loads. Raises ModelError if it is none, or does not fit its base."""
+    source = resolve(draft)
+    described = trimmed.read_config(source)
+    if described is None:
+        raise ModelError(f"{draft}: is no trimmed draft; an ordinary model needs no export")
+    full_model(described["base_model"], load_file(Path(source) / "model.safetensors")).save_pretrained(folder)
+    load_tokenizer_of(described["base_model"]).save_pretrained(folder)
+    return folder
+
+
 def table(rows: Sequence[Numbers]) -> Table:
     """For people."""
     made = Table(title="one caller; cores: what computes")
@@ -178,7 +193,7 @@ async def run(options: argparse.Namespace) -> None:
     rows: list[Numbers] = []
     with tempfile.TemporaryDirectory(prefix="draftwire-") as temporary:
         folder = Path(temporary)
-        full = await asyncio.to_thread(export, EMBEDDED_DRAFT, folder / "full-draft")
+        full = await asyncio.to_thread(write_full_draft, EMBEDDED_DRAFT, folder / "full-draft")
         for mode in modes(options.num_speculative_tokens, str(full)):
             if not options.only or any(word in mode.name for word in options.only):
                 rows.append(await measure(mode, tasks, options, options.logs or folder))

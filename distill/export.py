@@ -48,7 +48,7 @@ def export(options: Export) -> None:
         with _folder("--trimmed", options.trimmed, run, card) as folder:
             _write_trimmed(folder, settings, weights)
     if options.full is not None:
-        model = _full(settings, weights) if "draft_vocab" in weights else _plain(run, settings, weights)
+        model = full_model(settings["target"], weights) if "draft_vocab" in weights else _plain(run, settings, weights)
         with _folder("--full", options.full, run, card) as folder:
             model.save_pretrained(folder)
             build.load_tokenizer(settings["target"]).save_pretrained(folder)
@@ -74,9 +74,9 @@ def _write_trimmed(folder: Path, settings: dict[str, Any], weights: dict[str, Te
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _full(settings: dict[str, Any], weights: dict[str, Tensor]) -> Any:
-    """A trimmed student as a model of the target's architecture."""
-    target = build.load_causal(settings["target"])
+def full_model(base_model: str, weights: dict[str, Tensor]) -> Any:
+    """A trimmed draft's weights as a model of its target's architecture. Raises ModelError if they do not fit."""
+    target = build.load_causal(base_model)
     build.keep_layers(target, range(_depth(weights)))
     target.config.tie_word_embeddings = False
     model = _causal(target.config, weights)
