@@ -62,13 +62,13 @@ bench: venv models  ## measure every mode on the embedded pair
 DRAFT_RUN ?= build/draft
 DISTILL := OMP_NUM_THREADS=1 $(BIN)/draftwire distill
 
-draft: venv models  ## make a draft for the embedded target from nothing: about 5 hours on two cores, resumable
-	$(DISTILL) collect --output $(DRAFT_RUN)/train0 --seed 0 --tokens 3000000 & first=$$!; \
-	$(DISTILL) collect --output $(DRAFT_RUN)/train2 --seed 2 --tokens 3000000; second=$$?; \
+draft: venv models  ## make a draft for the embedded target from nothing: hours on two cores, resumable
+	$(DISTILL) collect --output $(DRAFT_RUN)/train0 --seed 0 --tokens 400000 --shard-sequences 512 & first=$$!; \
+	$(DISTILL) collect --output $(DRAFT_RUN)/train2 --seed 2 --tokens 400000 --shard-sequences 512; second=$$?; \
 	wait $$first && exit $$second
-	$(DISTILL) collect --output $(DRAFT_RUN)/eval --seed 1 --tokens 60000
+	$(DISTILL) collect --output $(DRAFT_RUN)/eval --seed 1 --tokens 20000 --shard-sequences 128
 	$(DISTILL) train --data $(DRAFT_RUN)/train0 --data $(DRAFT_RUN)/train2 --eval-data $(DRAFT_RUN)/eval \
-		--output $(DRAFT_RUN)/run --num-layers 3 --epochs 2
+		--output $(DRAFT_RUN)/run --num-layers 3 --epochs 3
 	$(DISTILL) export --run $(DRAFT_RUN)/run --trimmed $(DRAFT_RUN)/draft
 	$(DISTILL) evaluate --data $(DRAFT_RUN)/eval --draft $(DRAFT_RUN)/draft --run $(DRAFT_RUN)/run --card $(DRAFT_RUN)/draft
 

@@ -1,8 +1,9 @@
 """`python -m bench.vllm_peers`: vLLM plain, with its own drafts, and with remote ones, beside the native engine.
 
 Every mode is a verify worker behind a gateway, with the same prompts, one caller and the same K, so that only what
-decodes differs. On a small machine mind what each mode keeps busy: vLLM's engine core spins on a core of its own beside
-the worker that computes, and a remote draft has to share it.
+decodes differs. What computes is pinned: the target to one core (or both), a remote draft to the other. vLLM's front
+end and engine core are processes beside the one that computes, and go where there is room; where they take the core of
+the draft they slow it down. So every row also says how many cores it kept busy while it answered, measured.
 """
 
 import argparse
@@ -11,12 +12,15 @@ import json
 import os
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
@@ -25,17 +29,21 @@ from safetensors.torch import load_file
 from bench.load import Result, Task, run_all
 from bench.report import machine
 from bench.workloads import PROMPTS
-from distill.build import load_tokenizer as load_tokenizer_of
 from distill.export import full_model
+from distill.pretrained import load_tokenizer as load_tokenizer_of
 from draftwire.cli.processes import ServiceProcess, free_port
 from draftwire.engine import trimmed
 from draftwire.errors import ModelError
 from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET, resolve
+from draftwire.rpc.client import connect
 from gateway.requests import ChatMessage
 from gateway.tokenizer import load_tokenizer
 
 #: The draft worker's share of the machine, and the target's.
 DRAFT_CORE, TARGET_CORE = 1, 0
+
+#: How long the gateway and the draft worker may take to be found once everything serves.
+FIND_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,8 @@ class Mode:
         flags: of the verify worker, beyond the common ones.
         environment: of the verify worker.
         remote: whether a draft worker runs.
-        cores: what is kept busy.
+        cores: what runs where.
+        speculative: whether anybody drafts.
     """
 
     name: str
@@ -54,6 +63,7 @@ class Mode:
     flags: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     remote: bool = False
+    speculative: bool = False
 
 
 def modes(k: int, full_draft: str) -> list[Mode]:
@@ -68,25 +78,35 @@ def modes(k: int, full_draft: str) -> list[Mode]:
         return {"backend": "vllm", "vllm_args": json.dumps(arguments)}
 
     native = {"cpu_affinity": TARGET_CORE}
+    native_both = {"cpu_affinity": (TARGET_CORE, DRAFT_CORE)}
+    one, two = f"target {TARGET_CORE}", f"target {TARGET_CORE} and {DRAFT_CORE}"
+    draft, others = f"draft {DRAFT_CORE}", "vLLM's others any"
     return [
-        Mode("vLLM, plain", "1 + engine core", vllm(), bound),
-        Mode("vLLM, plain, both cores", "2, shared with engine core", vllm(), both),
-        Mode("vLLM, its n-gram", "1 + engine core", vllm(ngram), bound),
-        Mode("vLLM, its draft model", "1 + engine core", vllm(model), bound),
-        Mode("vLLM, remote drafts", "1 + engine core and draft", vllm(), bound, remote=True),
-        Mode("native, plain", "1", native),
-        Mode("native, remote drafts", "1 + draft", native, remote=True),
+        Mode("vLLM, plain", f"{one}, {others}", vllm(), bound),
+        Mode("vLLM, plain, both cores", f"{two}, {others}", vllm(), both),
+        Mode("vLLM, its n-gram", f"{one}, {others}", vllm(ngram), bound, speculative=True),
+        Mode("vLLM, its draft model", f"{one} with the draft, {others}", vllm(model), bound, speculative=True),
+        Mode("vLLM, remote drafts", f"{one}, {draft}, {others}", vllm(), bound, remote=True, speculative=True),
+        Mode("native, plain", one, native),
+        Mode("native, plain, both cores", two, native_both),
+        Mode("native, remote drafts", f"{one}, {draft}", native, remote=True, speculative=True),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What a mode did."""
+    """What a mode did.
+
+    Attributes:
+        busy: CPU seconds of the workers for each second of the answers, by worker.
+        acceptance, tokens_per_step: None where nobody drafts.
+    """
 
     mode: Mode
     tokens_per_second: float
-    acceptance: float
-    tokens_per_step: float
+    busy: Mapping[str, float]
+    acceptance: float | None
+    tokens_per_step: float | None
 
 
 async def measure(mode: Mode, tasks: Sequence[Task], options: argparse.Namespace, logs: Path) -> Numbers:
@@ -113,7 +133,9 @@ async def measure(mode: Mode, tasks: Sequence[Task], options: argparse.Namespace
     try:
         await asyncio.gather(*(service.start() for service in services))
         await gateway.start()
-        await asyncio.sleep(3)  # for the gateway and the draft worker to be found
+        await until_found(gateway, verify, remote=mode.remote)
+        before = {service.name: cpu_seconds(service.pid) for service in services}
+        began = time.monotonic()
         results = await run_all(
             gateway.address,
             tasks,
@@ -122,44 +144,70 @@ async def measure(mode: Mode, tasks: Sequence[Task], options: argparse.Namespace
             max_tokens=options.max_tokens,
             temperature=options.temperature,
         )
+        wall = time.monotonic() - began
+        busy = {service.name: (cpu_seconds(service.pid) - before[service.name]) / wall for service in services}
         own = None if mode.remote else await asyncio.to_thread(vllm_counters, verify.metrics_port)
-        return _numbers(mode, results[0], own)
+        return _numbers(mode, results[0], busy, own)
     finally:
         for service in (gateway, *services):
             await service.stop(20)
 
 
-def _numbers(mode: Mode, result: Result, own: Mapping[str, float] | None) -> Numbers:
+async def until_found(gateway: ServiceProcess, verify: ServiceProcess, *, remote: bool) -> None:
+    """Wait until the gateway has found the verify worker, and that its draft worker."""
+    async with asyncio.timeout(FIND_SECONDS):
+        async with connect(gateway.address) as channel:
+            async for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()):
+                if reply.status == health_pb2.HealthCheckResponse.SERVING:
+                    break
+        name = "draftwire_verify_draft_workers"
+        while remote and not await asyncio.to_thread(samples, verify.metrics_port, name):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process and all below it have used so far."""
+    parent = psutil.Process(pid)
+    times = [process.cpu_times() for process in (parent, *parent.children(recursive=True))]
+    return float(sum(one.user + one.system for one in times))
+
+
+def _numbers(mode: Mode, result: Result, busy: Mapping[str, float], own: Mapping[str, float] | None) -> Numbers:
     summary = result.summary()
+    if not mode.speculative:
+        return Numbers(mode, summary["tokens_per_second"], busy, None, None)
     acceptance, tokens_per_step = summary["acceptance_rate"], summary["tokens_per_step"]
-    if own and own["drafted"]:
+    if own is not None:
         # vLLM counts no first rejections; where every step drafts K they are the steps less the K-th tokens accepted.
-        acceptance = own["accepted"] / (own["accepted"] + own["steps"] - own["all_accepted"])
+        tested = own["accepted"] + own["steps"] - own["all_accepted"]
+        acceptance = own["accepted"] / tested if tested else 0.0
         tokens_per_step = own["generated"] / (own["generated"] - own["accepted"])
-    return Numbers(mode, summary["tokens_per_second"], acceptance, tokens_per_step)
+    return Numbers(mode, summary["tokens_per_second"], busy, acceptance, tokens_per_step)
 
 
 def vllm_counters(port: int) -> dict[str, float]:
     """vLLM's own counts of its own drafts; zeros where it has none."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
-        families = text_string_to_metric_families(reply.read().decode())
-    samples = [sample for family in families for sample in family.samples]
 
     def total(name: str) -> float:
-        return sum(sample.value for sample in samples if sample.name == f"vllm:{name}_total")
+        return float(sum(sample.value for sample in samples(port, f"vllm:{name}_total")))
 
     by_position = [
         (int(sample.labels["position"]), sample.value)
-        for sample in samples
-        if sample.name == "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+        for sample in samples(port, "vllm:spec_decode_num_accepted_tokens_per_pos_total")
     ]
     return {
         "steps": total("spec_decode_num_drafts"),
-        "drafted": total("spec_decode_num_draft_tokens"),
         "accepted": total("spec_decode_num_accepted_tokens"),
         "all_accepted": max(by_position, default=(0, 0.0))[1],
         "generated": total("generation_tokens"),
     }
+
+
+def samples(port: int, name: str) -> list[Any]:
+    """The samples of a metric at a worker's port that are not zero."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+        families = text_string_to_metric_families(reply.read().decode())
+    return [sample for family in families for sample in family.samples if sample.name == name and sample.value]
 
 
 def write_full_draft(draft: str, folder: Path) -> Path:
@@ -175,12 +223,15 @@ def write_full_draft(draft: str, folder: Path) -> Path:
 
 def table(rows: Sequence[Numbers]) -> Table:
     """For people."""
-    made = Table(title="one caller; cores: what computes")
-    for name in ("mode", "cores", "tokens/s", "acceptance", "tokens/step"):
+    made = Table(title="one caller; cores: what runs where; busy: cores in use while answering, measured")
+    for name in ("mode", "cores", "busy", "tokens/s", "acceptance", "tokens/step"):
         made.add_column(name)
     for row in rows:
-        figures = (f"{row.tokens_per_second:.2f}", f"{row.acceptance:.3f}", f"{row.tokens_per_step:.2f}")
-        made.add_row(row.mode.name, row.mode.cores, *figures)
+        busy = ", ".join(f"{name.removesuffix(' worker')} {cores:.2f}" for name, cores in row.busy.items())
+        acceptance = "" if row.acceptance is None else f"{row.acceptance:.3f}"
+        tokens_per_step = "" if row.tokens_per_step is None else f"{row.tokens_per_step:.2f}"
+        figures = (f"{row.tokens_per_second:.2f}", acceptance, tokens_per_step)
+        made.add_row(row.mode.name, row.mode.cores, busy, *figures)
     return made
 
 
@@ -207,6 +258,7 @@ async def run(options: argparse.Namespace) -> None:
 def _figures(row: Numbers) -> dict[str, Any]:
     return {
         "tokens_per_second": row.tokens_per_second,
+        "busy_cores": dict(row.busy),
         "acceptance_rate": row.acceptance,
         "tokens_per_step": row.tokens_per_step,
     }

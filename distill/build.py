@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging as transformers_logging
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from distill.pretrained import load_causal, load_tokenizer
 from distill.student import Student
 from draftwire.engine import trimmed
 from draftwire.engine.supported import check_supported
@@ -86,25 +86,6 @@ def check_vocabulary(field: str, name: str, fingerprint: str, target: str) -> No
         )
 
 
-def load_tokenizer(model: str) -> Any:
-    """The tokenizer of a model. Raises ModelError."""
-    try:
-        return AutoTokenizer.from_pretrained(resolve(model))
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise ModelError(f"{model}: its tokenizer cannot be loaded: {_first_line(error)}") from error
-
-
-def load_causal(model: str) -> Any:
-    """A causal model as it is stored. Raises ModelError."""
-    source = resolve(model)
-    transformers_logging.disable_progress_bar()
-    try:
-        check_supported(AutoConfig.from_pretrained(source))
-        return AutoModelForCausalLM.from_pretrained(source, dtype="auto")
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise ModelError(f"{model}: cannot be loaded: {_first_line(error)}") from error
-
-
 def keep_layers(causal: Any, layers: Sequence[int]) -> None:
     """Cut the model to some of its decoder layers, in the order given."""
     config, base = causal.config, causal.base_model
@@ -121,7 +102,3 @@ def _final_norm(causal: Any) -> nn.Module:
     base = causal.base_model
     norm: nn.Module = base.norm if hasattr(base, "norm") else base.final_layer_norm
     return norm
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -19,10 +19,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from distill.chat import Chat
 from distill.collect_options import Collect
 from distill.data import Example, Shard
+from distill.halves import half
+from distill.hardware import resolve_dtype
 from distill.manifest import Manifest
-from distill.passages import half
 from distill.prompts import fingerprint, read_corpus, read_prompts
-from distill.target import Target, load_target, resolve_dtype
+from distill.target import Target, load_target
 from distill.teacher import GivenText, Request, Teacher
 from distill.templates import template_prompts
 from distill.writer import DataWriter

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.workloads import PROMPTS
-from distill.build import load_causal
 from distill.card import prepare_card, read_curve, write_card
 from distill.data import DistillationData
 from distill.evaluate import Evaluation, assign, check_pair, evaluate
@@ -14,6 +13,7 @@ from distill.evaluate_options import Evaluate
 from distill.fingerprint import target_fingerprint
 from distill.forecast import Times
 from distill.measure import measure
+from distill.pretrained import load_causal
 from distill.tables import Report, summary, tables
 from distill.texts import TargetText, bench_prompts, stored_texts, write_texts
 from draftwire.cli.stack import StackOptions

@@ -22,9 +22,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from distill import build
 from distill.average import FILE
 from distill.export_options import Export
+from distill.fingerprint import target_fingerprint
+from distill.pretrained import load_causal, load_tokenizer
 from distill.run_folder import SETTINGS, disk_of, last_checkpoint, read_settings, step_of
 from draftwire.engine.trimmed import MODEL_TYPE
-from draftwire.errors import InvalidArgument, ModelError
+from draftwire.errors import Incompatible, InvalidArgument, ModelError
 
 #: Of the run's folder, what goes along if it is there.
 _CARD = ("README.md", "*.png")
@@ -33,10 +35,11 @@ _CARD = ("README.md", "*.png")
 def export(options: Export) -> None:
     """Write the folders that are asked for. An older export there is replaced.
 
-    Raises InvalidArgument, ModelError, ResourceExhausted.
+    Raises InvalidArgument, Incompatible, ModelError, ResourceExhausted.
     """
     run, checkpoint = _find(options.run)
     settings = read_settings(run)
+    build.check_vocabulary("--run", str(run), settings["vocab_fingerprint"], settings["target"])
     card = _card(settings, step_of(checkpoint))
     weights = {
         name: tensor if name == "draft_vocab" else tensor.bfloat16()
@@ -48,10 +51,10 @@ def export(options: Export) -> None:
         with _folder("--trimmed", options.trimmed, run, card) as folder:
             _write_trimmed(folder, settings, weights)
     if options.full is not None:
-        model = full_model(settings["target"], weights) if "draft_vocab" in weights else _plain(run, settings, weights)
+        model = _full(settings, weights) if "draft_vocab" in weights else _plain(run, settings, weights)
         with _folder("--full", options.full, run, card) as folder:
             model.save_pretrained(folder)
-            build.load_tokenizer(settings["target"]).save_pretrained(folder)
+            load_tokenizer(settings["target"]).save_pretrained(folder)
 
 
 def _find(folder: Path) -> tuple[Path, Path]:
@@ -76,7 +79,22 @@ def _write_trimmed(folder: Path, settings: dict[str, Any], weights: dict[str, Te
 
 def full_model(base_model: str, weights: dict[str, Tensor]) -> Any:
     """A trimmed draft's weights as a model of its target's architecture. Raises ModelError if they do not fit."""
-    target = build.load_causal(base_model)
+    return _with_head(load_causal(base_model), weights)
+
+
+def _full(settings: dict[str, Any], weights: dict[str, Tensor]) -> Any:
+    """The same, of a run; its target must be the one that it learnt from."""
+    target = load_causal(settings["target"])
+    wanted = settings.get("target_fingerprint")  # an older run does not say
+    if wanted is not None and (found := target_fingerprint(target)) != wanted:
+        raise Incompatible(
+            f"--run: learnt from a target of other weights (fingerprint {wanted[:12]}) than {settings['target']} has "
+            f"({found[:12]})"
+        )
+    return _with_head(target, weights)
+
+
+def _with_head(target: Any, weights: dict[str, Tensor]) -> Any:
     build.keep_layers(target, range(_depth(weights)))
     target.config.tie_word_embeddings = False
     model = _causal(target.config, weights)
@@ -91,7 +109,7 @@ def full_model(base_model: str, weights: dict[str, Tensor]) -> Any:
 def _plain(run: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> Any:
     """A plain student, which ends its answers as the target does."""
     model = _causal(AutoConfig.from_pretrained(run), weights)
-    model.generation_config = build.load_causal(settings["target"]).generation_config
+    model.generation_config = load_causal(settings["target"]).generation_config
     return model
 
 

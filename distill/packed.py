@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from distill.hardware import has_tiles
+
 
 class PackedLinear(nn.Module):
     """y = x W^T + b in bfloat16, W in the layout that oneDNN's kernels want. Made by `pack_linears`."""
@@ -23,11 +25,6 @@ class PackedLinear(nn.Module):
         """x: [..., in_features], bfloat16. Returns [..., out_features]."""
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
         return y
-
-
-def has_tiles() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices in tiles: far quicker than float32, elsewhere slower than it."""
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
 def pack_linears(

@@ -1,118 +1,16 @@
-"""Sources for prompts that ask to copy, summarise, rewrite or extract: short passages and small functions.
+"""Short passages for prompts that ask to copy, summarise, rewrite or extract.
 
-A passage is a handful of sentences about one invented thing. The functions are those of Python's own library, which is
-real code with real documentation, at hand wherever this runs.
+A passage is a handful of sentences about one invented thing.
 """
 
-import importlib
-import inspect
-import zlib
-from functools import cache
 from random import Random
 
 from distill import words
-
-#: Most lines and characters of a function that a prompt quotes.
-_MAX_LINES, _MAX_CHARACTERS = 16, 700
-
-_MODULES = (
-    *(
-        "argparse",
-        "ast",
-        "bisect",
-        "calendar",
-        "cmd",
-        "codecs",
-        "colorsys",
-        "configparser",
-        "contextlib",
-        "copy",
-        "csv",
-    ),
-    *("dataclasses", "difflib", "enum", "filecmp", "fnmatch", "fractions", "functools", "getopt", "glob", "graphlib"),
-    *(
-        "gzip",
-        "heapq",
-        "html",
-        "imaplib",
-        "inspect",
-        "ipaddress",
-        "json.decoder",
-        "json.encoder",
-        "keyword",
-        "linecache",
-    ),
-    *("locale", "logging", "mimetypes", "numbers", "operator", "optparse", "os", "pathlib", "posixpath", "pprint"),
-    *("queue", "random", "reprlib", "sched", "shelve", "shlex", "shutil", "socketserver", "statistics", "string"),
-    *("tarfile", "tempfile", "textwrap", "threading", "timeit", "tokenize", "traceback", "types", "urllib.parse"),
-    *("urllib.request", "uuid", "warnings", "weakref", "zipfile"),
-)
-
-
-class Half(Random):
-    """A generator of prompts of an odd seed or of an even one.
-
-    Attributes:
-        parity: of the seed.
-    """
-
-    parity: int = 0
-
-    def owns(self, text: str) -> bool:
-        """Whether a prompt or a source is for seeds of this parity; every text is for one of the two."""
-        return zlib.crc32(text.encode()) % 2 == self.parity
-
-
-def half(seed: int, stream: int) -> Half:
-    """The generator of a seed's stream."""
-    rng = Half(f"{seed}/{stream}")
-    rng.parity = seed % 2
-    return rng
 
 
 def passage(rng: Random) -> str:
     """Three to six sentences."""
     return rng.choice((_notice, _biography, _event, _product, _report, _minutes, _recipe, _place))(rng)
-
-
-def function(rng: Half) -> str:
-    """The source of a small function."""
-    return next(filter(rng.owns, iter(lambda: rng.choice(_functions()), "")))
-
-
-def documentation(rng: Half) -> str:
-    """What a small function's documentation says."""
-    return next(filter(rng.owns, iter(lambda: rng.choice(_documentation()), "")))
-
-
-@cache
-def _members() -> tuple[tuple[str, str], ...]:
-    """(source, documentation) of the library's small functions and methods, always in the same order."""
-    found = {}
-    for name in _MODULES:
-        module = importlib.import_module(name)
-        for holder in (module, *(value for _, value in inspect.getmembers(module, inspect.isclass))):
-            for _, value in inspect.getmembers(holder, inspect.isfunction):
-                if value.__module__ == module.__name__:
-                    found[value.__module__, value.__qualname__] = value
-    return tuple((_source(value), inspect.getdoc(value) or "") for _, value in sorted(found.items()))
-
-
-def _source(value: object) -> str:
-    try:
-        return inspect.cleandoc("\n" + inspect.getsource(value))  # type: ignore[arg-type]
-    except (OSError, TypeError):  # written in C, or made while running
-        return ""
-
-
-@cache
-def _functions() -> tuple[str, ...]:
-    return tuple(s for s, _ in _members() if 3 < s.count("\n") <= _MAX_LINES and len(s) <= _MAX_CHARACTERS)
-
-
-@cache
-def _documentation() -> tuple[str, ...]:
-    return tuple(" ".join(d.split()) for _, d in _members() if 80 < len(d) <= _MAX_CHARACTERS)
 
 
 def _hours(rng: Random) -> tuple[str, str]:

@@ -25,6 +25,9 @@ SETTINGS = "settings.json"
 STATE = "trainer_state.json"
 _PREFIX = "checkpoint-"
 
+#: What safetensors says of a full disk, then what torch.save does.
+_FULL = ("No space left", "iostream error", "unexpected pos", "PytorchStreamWriter failed")
+
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Raises InvalidArgument if the folder holds no training run."""
@@ -97,12 +100,19 @@ def check_space(folder: Path, wanted: int) -> None:
 
 @contextmanager
 def disk_of(folder: Path, flag: str = "--output") -> Iterator[None]:
-    """Within the block, a disk that is full or cannot be written is ResourceExhausted or InvalidArgument."""
+    """Within the block, a disk that is full or cannot be used is ResourceExhausted or InvalidArgument."""
     try:
         yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+    except Exception as error:
+        if _says_full(error):
             raise ResourceExhausted(f"{flag}: the disk of {folder} is full; make room and start again") from error
         if isinstance(error, OSError | SafetensorError):
-            raise InvalidArgument(flag, f"{folder} cannot be written: {error}") from error
+            raise InvalidArgument(flag, f"{folder} cannot be used: {error}") from error
         raise
+
+
+def _says_full(error: Exception) -> bool:
+    """Libraries have their own types for it, and torch.save does not say why it could not write to an open file."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return any(text in str(error) for text in _FULL)

@@ -26,8 +26,10 @@ from distill.batches import Collator, TokenBudgetBatches, example_sizes
 from distill.data import DistillationData
 from distill.draft_vocab import frequent_tokens
 from distill.fingerprint import target_fingerprint
+from distill.hardware import resolve_dtype
 from distill.losses import DistillationLoss, vocab_map
 from distill.manifest import Manifest
+from distill.pretrained import load_causal
 from distill.run_folder import begin, check_space, disk_of, finish, step_of
 from distill.student import Student
 from distill.train_options import DRAFT_VOCAB, Train
@@ -51,19 +53,18 @@ def train(options: Train) -> None:
     data = DistillationData(*options.data)
     held_out = DistillationData(*options.eval_data) if options.eval_data else None
     _check_data(data.manifest, held_out, options)
-    precision = _precision(options.precision)
+    precision = resolve_dtype(options.precision, "cuda" if torch.cuda.is_available() else "cpu")
     set_seed(options.seed)
     student = _build(options, data)
     checkpoint = begin(options.output, _settings(options, precision, student))
     check_space(options.output, 3 * student.checkpoint_bytes)  # two are kept while the third is written
     trainer = _trainer(options, precision, student, data, held_out, checkpoint)
-    if student.draft_vocab is None and trainer.is_world_process_zero():
-        with disk_of(options.output):
+    with disk_of(options.output):
+        if student.draft_vocab is None and trainer.is_world_process_zero():
             student.causal.config.save_pretrained(options.output)
-    if step_of(checkpoint) < trainer.args.max_steps:  # else the Trainer would make one more
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if trainer.is_world_process_zero():
-        with disk_of(options.output):
+        if step_of(checkpoint) < trainer.args.max_steps:  # else the Trainer would make one more
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if trainer.is_world_process_zero():
             finish(options.output)
 
 
@@ -132,6 +133,7 @@ def _arguments(options: Train, precision: str, *, evaluate: bool) -> TrainingArg
         report_to=["tensorboard"] if has_board else [],
         remove_unused_columns=False,
         ddp_broadcast_buffers=False,  # the frozen embedding, which never changes
+        ddp_find_unused_parameters=False,  # every step uses all of them
     )
 
 
@@ -156,7 +158,7 @@ def _rows(student: Student, vocab_size: int) -> Tensor | None:
 
 def _check_data(manifest: Manifest, held_out: DistillationData | None, options: Train) -> None:
     build.check_vocabulary("--data", str(options.data[0]), manifest.vocab_fingerprint, options.target)
-    fingerprint = target_fingerprint(build.load_causal(options.target))
+    fingerprint = target_fingerprint(load_causal(options.target))
     if manifest.target_fingerprint != fingerprint:
         raise Incompatible(
             f"--target: {options.target} has other weights (fingerprint {fingerprint[:12]}) than the target that "
@@ -186,17 +188,7 @@ def _settings(options: Train, precision: str, student: Student) -> dict[str, Any
         "layers": options.student_layers,
         "data": {"sha256": digest.hexdigest(), "supervised": sum(manifest.supervised for manifest in manifests)},
         "vocab_fingerprint": manifests[0].vocab_fingerprint,
+        "target_fingerprint": manifests[0].target_fingerprint,
         "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers")},
         "processes": int(os.environ.get("WORLD_SIZE", "1")),  # torchrun's
     }
-
-
-def _precision(asked: str) -> str:
-    """The type of matrix products: what was asked for, or what this hardware is quick with."""
-    if torch.cuda.is_available():
-        has_bfloat16 = torch.cuda.is_bf16_supported()
-    else:
-        has_bfloat16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    if asked != "auto":
-        return asked
-    return "bfloat16" if has_bfloat16 else "float32"

@@ -14,7 +14,6 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from distill.agreement import TEMPERATURES, agreement
 from distill.average import AverageWeights
 from distill.losses import DistillationLoss
-from distill.run_folder import disk_of
 from distill.student import Student
 
 
@@ -52,7 +51,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
             student,
             arguments,
             train_dataset=batches.dataset,
-            eval_dataset=held_out.dataset if held_out else None,
+            eval_dataset=None if held_out is None else held_out.dataset,  # a share without a batch is false
             callbacks=[average],
         )
         self._rows = None if rows is None else rows.to(arguments.device)
@@ -91,10 +90,6 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        with disk_of(Path(self.args.output_dir)):
-            super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """The first part of a checkpoint: the weights, and the average beside them."""

@@ -116,9 +116,15 @@ class Wave:
         keys, values = self._keys[layer][self._rows], self._values[layer][self._rows]
         keys[:, :, self._column : end] = key
         values[:, :, self._column : end] = value
+        keys, values, mask = keys[:, :, :end], values[:, :, :end], self._step_mask
+        rows, heads, count, dim = query.shape
+        if count == 1:
+            # The query heads of a key's head as its queries: they read it once, not once each.
+            query, mask = query.view(rows, keys.shape[1], -1, dim), mask.expand(-1, -1, heads // keys.shape[1], -1)
         output = scaled_dot_product_attention(
-            query, keys[:, :, :end], values[:, :, :end], attn_mask=self._step_mask, scale=scale, enable_gqa=True
+            query, keys, values, attn_mask=mask, scale=scale, enable_gqa=query.shape[1] != keys.shape[1]
         )
+        output = output.reshape(rows, heads, count, dim)
         return output.transpose(1, 2)
 
 

@@ -16,7 +16,7 @@ from draft_service.inbox import DrainBegan, Event, StepArrived, StreamClosed
 from draft_service.metrics import Metrics
 from draft_service.session import Session
 from draftwire.errors import EngineError, ProtocolViolation
-from draftwire.session import Commit, DrafterStep, Ended, Load, Open, Opened, Proposal, VerifierStep
+from draftwire.session import Commit, DrafterStep, Ended, Idle, Load, Open, Opened, Proposal, VerifierStep
 from draftwire.types import EndReason
 
 #: Takes what one step has to say to each stream (by stream id), and the load after it; called on the engine's thread.
@@ -31,14 +31,15 @@ class _Stream:
     opened: list[Opened] = field(default_factory=list)
     proposals: list[Proposal] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
+    idle: list[Idle] = field(default_factory=list)
 
     @property
     def has_news(self) -> bool:
-        return bool(self.opened or self.proposals or self.ended)
+        return bool(self.opened or self.proposals or self.ended or self.idle)
 
     def take(self) -> DrafterStep:
-        step = DrafterStep(tuple(self.opened), tuple(self.proposals), tuple(self.ended))
-        self.opened, self.proposals, self.ended = [], [], []
+        step = DrafterStep(tuple(self.opened), tuple(self.proposals), tuple(self.ended), tuple(self.idle))
+        self.opened, self.proposals, self.ended, self.idle = [], [], [], []
         return step
 
 
@@ -100,7 +101,7 @@ class DraftLoop:
             self._end((stream, ended.session_id), ended.reason, ended.detail)
 
     def step(self, now: float) -> float | None:
-        """One engine step over all sessions; None once every window is full."""
+        """One engine step over all sessions; None once every window is full or there is nothing to guess."""
         self._flush()  # what `receive` had to say does not wait for a forward
         if self._idle_since is not None:
             self._metrics.starved_seconds.inc(now - self._idle_since)
@@ -112,6 +113,7 @@ class DraftLoop:
             self._fail(error)
             raise
         if drafts is None:
+            self._say_idle()
             self._idle_since = now if self._sessions else None
             return None
         self._measure(drafts, self._clock() - started)
@@ -178,6 +180,14 @@ class DraftLoop:
             outgoing.opened.append(Opened(drafted.key[1]))
         if drafted.tokens:
             outgoing.proposals.append(session.draft(drafted.tokens))
+
+    def _say_idle(self) -> None:
+        """Tell of each session with room that it waits for a commit; without this it would look dead."""
+        for (stream, session_id), session in self._sessions.items():
+            if session.told_idle < session.number and session.room:
+                session.told_idle = session.number
+                self._streams[stream].idle.append(Idle(session_id, session.number))
+        self._flush()
 
     def _end(self, key: Key, reason: EndReason, detail: str) -> None:
         """Give a session up and say so."""

@@ -17,6 +17,7 @@ class Session:
     Attributes:
         opening: sampling, mode, seed and choice stand in it.
         opened: whether the verifier was told that drafting begins; the loop's to set.
+        told_idle: number of the commit after which the verifier was last told Idle, -1 = never; the loop's to set.
 
     Raises ProtocolViolation if the Open breaks a rule.
     """
@@ -24,6 +25,7 @@ class Session:
     def __init__(self, opening: Open, info: ModelInfo) -> None:
         self.opening = opening
         self.opened = False
+        self.told_idle = -1
         self._info = info
         self._check_ids("open", opening.token_ids)
         self._protocol = DrafterSession(opening)
@@ -42,6 +44,11 @@ class Session:
     def path(self) -> int:
         """The current path."""
         return self._protocol.path
+
+    @property
+    def number(self) -> int:
+        """Number of the last commit taken; 0 = Open."""
+        return self._protocol.number
 
     @property
     def room(self) -> int:

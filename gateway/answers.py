@@ -94,7 +94,8 @@ class Answers:
         wanted = _generate_request(request, tuple(prompt), model)
         end_ids = frozenset((*(() if request.ignore_eos else model.eos_token_ids), *request.stop_token_ids))
         hidden = frozenset() if request.include_special_tokens else self._tokenizer.special_ids | end_ids
-        return Session(wanted, end_ids, deadline), AnswerText(self._tokenizer.decode, hidden, request.stop)
+        session = Session(wanted, end_ids, deadline, self._config.failover_wait)
+        return session, AnswerText(self._tokenizer.decode, hidden, request.stop)
 
     def _check_size(self, prompt: Prompt) -> None:
         match prompt:

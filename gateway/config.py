@@ -19,6 +19,12 @@ class GatewayConfig(ServiceConfig):
         None, min_length=1, max_length=256, description="name that callers ask for; default: the workers' name for it"
     )
     verify: Addresses = Field(min_length=1, description="verify workers, host:port,host:port")
+    failover_wait: float = Field(
+        10.0,
+        ge=0,
+        le=3600,
+        description="how long an answer that lost its verify worker waits for another, or for it to be back, seconds",
+    )
     max_concurrent_requests: int = Field(
         1024, ge=1, le=65536, description="requests that may be answered at once; more are refused"
     )

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import grpc
@@ -75,6 +75,7 @@ class Pool:
     ) -> None:
         self._fingerprint = fingerprint
         self.changed = asyncio.Event()
+        self._next_change = asyncio.Event()
         self._clock = clock
         self._router = Router(addresses, rng or random.Random())
         self._workers = {address: _worker(address) for address in addresses}
@@ -121,6 +122,11 @@ class Pool:
         finally:
             if address is not None:
                 self._router.release(address)
+
+    async def change(self, within: float) -> None:
+        """Wait until `usable` may have changed, at most `within` seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._next_change.wait(), within)
 
     def failed(self, worker: Worker, error: DraftwireError) -> None:
         """A call on the worker failed: no new calls for it until it has answered a probe."""
@@ -190,6 +196,8 @@ class Pool:
             shortest = min(model.max_model_len for model in models)
             self._model = replace(models[0], max_model_len=shortest)
         self.changed.set()
+        self._next_change.set()  # of everybody who waits now
+        self._next_change = asyncio.Event()
 
 
 def _worker(address: str) -> Worker:

@@ -8,9 +8,10 @@ import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-#: Wait after the first failure, and the most; it doubles in between. Unit: seconds.
+#: Wait after the first failure, and the most; it doubles in between. Answers may wait for a worker that restarts, so it
+#: is found within about a second (so is its connection, draftwire.rpc.client). Unit: seconds.
 FIRST_BACKOFF = 0.25
-MAX_BACKOFF = 5.0
+MAX_BACKOFF = 1.0
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 A worker that fails in mid answer is replaced by another one, which gets the tokens committed so far and goes on after
 them. Greedy and seeded output is unchanged by that; without a seed the rest is drawn with fresh randomness, and its
-distribution is unchanged.
+distribution is unchanged. Where there is no other one, the answer waits a while for a worker to come back. A call that
+finds none to begin with fails at once: its caller has lost nothing, and another gateway may do better.
 """
 
 import asyncio
@@ -30,6 +31,9 @@ from gateway.pool import Pool, Worker
 #: Workers that may fail one request before the caller hears of it.
 MAX_FAILURES = 4
 
+#: Before workers that said to be full are asked again, whatever they said of when; seconds.
+LEAST_WAIT = 0.1
+
 #: The worker's fault, so another one may do better.
 _WORKER_FAILED = (Unavailable, EngineError, ProtocolViolation, Incompatible)
 
@@ -41,16 +45,21 @@ class Session:
         request: validated, max_tokens set.
         end_ids: ids that end the answer.
         deadline: on the event loop's clock, seconds; None = none.
+        failover_wait: how long to wait for a worker after one has failed, seconds.
 
     Attributes:
         failures: workers that failed it so far.
     """
 
-    def __init__(self, request: GenerateRequest, end_ids: Collection[int], deadline: float | None) -> None:
+    def __init__(
+        self, request: GenerateRequest, end_ids: Collection[int], deadline: float | None, failover_wait: float
+    ) -> None:
         self.failures = 0
         self._request = request
         self._end_ids = end_ids
         self._deadline = deadline
+        self._failover_wait = failover_wait
+        self._wait_until = 0.0  # for a worker, since one has failed
         self._committed: list[int] = []
         self._cached_tokens = 0
         self._admitted = False  # whether the current worker said Started
@@ -79,7 +88,8 @@ class Session:
         while (finished := self._finished()) is None:
             with pool.lease(full) as worker:
                 if worker is None:
-                    raise _nobody(full, failure)
+                    await self._wait(pool, full, failure)
+                    continue
                 try:
                     async with aclosing(self._attempt(worker)) as events:
                         async for event in events:
@@ -118,6 +128,16 @@ class Session:
         finally:
             call.cancel()
 
+    async def _wait(self, pool: Pool, full: dict[str, ResourceExhausted], failure: DraftwireError | None) -> None:
+        """Return when it may be worth to look for a worker again; raise if that is over, or no worker has failed."""
+        left = self._wait_until - asyncio.get_running_loop().time()
+        if failure is None or left <= 0:
+            raise _nobody(full, failure, self._failover_wait)
+        remaining = self._remaining_time()
+        waits = [left, *(max(error.retry_after, LEAST_WAIT) for error in full.values())]
+        await pool.change(within=min(waits if remaining is None else [*waits, remaining]))
+        full.clear()
+
     def _remaining_request(self) -> VerifyServiceGenerateRequest:
         return generate_request_to_proto(replace(self._request, committed_token_ids=tuple(self._committed)))
 
@@ -141,6 +161,7 @@ class Session:
     def _lost(self, error: DraftwireError) -> None:
         """Count a worker that failed; raises Unavailable if it was one too many."""
         self.failures += 1
+        self._wait_until = asyncio.get_running_loop().time() + self._failover_wait
         self._earlier, self._current = _sum(self._earlier, self._current), SpeculationStats()
         if self.failures == MAX_FAILURES:
             raise Unavailable(f"{MAX_FAILURES} verify workers failed the request; the last one: {error}") from error
@@ -158,9 +179,10 @@ def _sum(a: SpeculationStats, b: SpeculationStats) -> SpeculationStats:
     return SpeculationStats(*(getattr(a, item.name) + getattr(b, item.name) for item in fields(SpeculationStats)))
 
 
-def _nobody(full: dict[str, ResourceExhausted], failure: DraftwireError | None) -> DraftwireError:
+def _nobody(full: dict[str, ResourceExhausted], failure: DraftwireError | None, waited: float) -> DraftwireError:
     if full:
         retry_after = min(error.retry_after for error in full.values())
         return ResourceExhausted("every verify worker is full", retry_after)
-    why = f"; the last one failed: {failure}" if failure else ""
-    return Unavailable(f"no verify worker can be used{why}")
+    if failure is None:
+        return Unavailable("no verify worker can be used")
+    return Unavailable(f"no verify worker could go on in {waited:g} s (--failover-wait); the last failed: {failure}")

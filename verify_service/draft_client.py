@@ -171,7 +171,8 @@ class DraftClient:
             raise Unavailable(f"the stream ended: {(await call.code()).name} {await call.details()}")
         if not isinstance(reply, pb.SpeculateResponse):  # gRPC reads None and goes on
             raise ProtocolViolation("a message cannot be parsed")
-        entries = len(reply.step.opened) + len(reply.step.proposals) + len(reply.step.ended)
+        step = reply.step
+        entries = len(step.opened) + len(step.proposals) + len(step.idle) + len(step.ended)
         if entries > MAX_ENTRIES:
             raise ProtocolViolation(f"step: must hold at most {MAX_ENTRIES} entries, got {entries}")
         message, bad = drafter_message_from_proto(reply)

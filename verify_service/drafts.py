@@ -16,6 +16,7 @@ from draftwire.session import (
     DrafterStep,
     Draining,
     Ended,
+    Idle,
     Load,
     Open,
     Opened,
@@ -50,7 +51,7 @@ class Drafts:
         model: the target; drafts share its vocabulary.
         window: largest credit, tokens past the last commit.
         send: takes what there is to say to each worker, by worker id; must not block.
-        clock: learns how fast drafts are.
+        clock: learns how fast each worker is.
         rng: chooses workers and keys the drafts' randomness.
     """
 
@@ -72,16 +73,16 @@ class Drafts:
 
     # What generations need.
 
-    def supply(self, generation: Answer, now: float) -> None:
-        """Open a session for a generation that has none, if a worker can take it."""
+    def supply(self, generation: Answer, now: float) -> bool:
+        """Open a session for a generation that has none, if a worker can take it; whether it did."""
         if generation.link or not generation.speculates or now < generation.draft_retry_at:
-            return
+            return False
         if generation.draft_failures >= MAX_FAILURES:
-            return
+            return False
         worker = self._pool.choose(len(generation.tokens) + 1, now)
         if worker is None:
             generation.draft_retry_at = now + RETRY_SECONDS
-            return
+            return False
         session_id, self._next_session = self._next_session, self._next_session + 1
         session = VerifierSession(session_id, generation.tokens, self._model.vocab_size, self._window)
         # The draft's own randomness must be independent of the verifier's; only coupled noise is shared.
@@ -92,6 +93,7 @@ class Drafts:
         generation.link = DraftLink(worker.id, worker.model, session, heard_at=now)
         self._by_session[session_id] = generation
         worker.own += 1
+        return True
 
     def commit(self, generation: Answer, token_ids: tuple[int, ...], now: float) -> None:
         """Tell the draft what became final."""
@@ -156,6 +158,7 @@ class Drafts:
         """A stream broke: its sessions move."""
         self._move_sessions(worker_id, now, "disconnected")
         self._pool.workers.pop(worker_id, None)
+        self._clock.worker_gone(worker_id)
         for queue in (self._opens, self._commits, self._closes):
             queue.pop(worker_id, None)
         self._metrics.draft_workers.set(len(self._pool.workers))
@@ -172,23 +175,29 @@ class Drafts:
                     self._heard(worker_id, opened, at)
                 for proposal in message.proposals:
                     self._propose(worker_id, proposal, at)
+                for idle in message.idle:
+                    self._heard(worker_id, idle, at)
                 for ended in message.ended:
                     self._ended(worker, ended, at)
             case Load():
                 worker.reported, worker.max_sessions = message.sessions, message.max_sessions
                 if message.step_seconds > 0:
-                    self._clock.saw_draft_step(message.step_seconds)
+                    self._clock.saw_draft_step(worker_id, message.step_seconds)
             case Draining():
                 logger.info("draft worker %s drains", worker.address)
                 worker.draining = True
                 self._move_sessions(worker_id, at, "draining")
 
-    def _heard(self, worker_id: int, message: Opened | Proposal, at: float) -> DraftLink | None:
+    def _heard(self, worker_id: int, message: Opened | Proposal | Idle, at: float) -> DraftLink | None:
         generation = self._by_session.get(message.session_id)
         link = generation.link if generation else None
         if link is None or link.worker != worker_id:
             return None
-        link.heard_at, link.steps_unheard, link.fruitless_waits = at, 0, 0
+        link.heard_at, link.steps_unheard = at, 0
+        if isinstance(message, Idle):
+            link.idle = message.number  # a wait before it was fruitless all the same
+        else:
+            link.fruitless_waits = 0
         return link
 
     def _propose(self, worker_id: int, proposal: Proposal, at: float) -> None:
@@ -221,7 +230,7 @@ class Drafts:
         """
         for number, end, committed_at in link.commits:
             if (number, end) == (proposal.path, proposal.position):
-                self._clock.saw_restart(max(0.0, at - committed_at))
+                self._clock.saw_restart(link.worker, max(0.0, at - committed_at))
 
     def _ended(self, worker: DraftWorker, ended: Ended, at: float) -> None:
         generation = self._by_session.get(ended.session_id)

@@ -28,6 +28,7 @@ class DraftLink:
             time.monotonic(), seconds.
         steps_unheard: target steps since then.
         fruitless_waits: how often in a row the session waited its tau and nothing came.
+        idle: number of the last commit after which the draft said that it has no further guess; -1 = none.
         commits: (number, end, time) of the latest, by which the first proposal of a path is timed.
     """
 
@@ -37,6 +38,7 @@ class DraftLink:
     heard_at: float
     steps_unheard: int = 0
     fruitless_waits: int = 0
+    idle: int = -1
     commits: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=TIMED_COMMITS))
 
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: A step with more tokens than this prefills; it says nothing about the cost of verification.
 DECODE_TOKENS = 128
-#: A generation's plan is made anew after so many of its steps.
+#: A generation's plan is made when it gets a draft worker, and anew after so many of its steps.
 REPLAN_STEPS = 8
 
 
@@ -87,7 +87,8 @@ class VerifyLoop:
         able = [generation for generation in self._running if not generation.output.full]
         for generation in able:
             self._drafts.watch(generation, now)
-            self._drafts.supply(generation, now)
+            if self._drafts.supply(generation, now):
+                self._replan(generation)
         work, wait = schedule(able, now, self._engine.max_batched_tokens)
         if work:
             self._note_fruitless_waits(work, now)
@@ -106,7 +107,6 @@ class VerifyLoop:
             generation.slot, generation.cached = place
             generation.computed = generation.cached
             generation.ready_since = now
-            self._replan(generation)
             self._running.append(generation)
             self._metrics.cached.inc(generation.cached)
             self._mailman.post(generation.output, Started(self._instance_id, generation.request.request_id))
@@ -150,7 +150,7 @@ class VerifyLoop:
         if reason is not None:
             self._finish(generation, reason)
             return outcome
-        if generation.stats.steps % REPLAN_STEPS == 0:
+        if generation.link and generation.stats.steps % REPLAN_STEPS == 0:
             self._replan(generation)
         self._drafts.commit(generation, token_ids, now)  # with the new plan's credit
         generation.ready_since = now
@@ -175,13 +175,16 @@ class VerifyLoop:
             self._clock.saw_verify(tokens, seconds)
 
     def _replan(self, generation: Generation) -> None:
+        assert generation.link is not None
+        worker = generation.link.worker
         generation.plan = self._planner.plan(
             generation.acceptance.rate,
             generation.request.num_speculative_tokens,
             max(1, len(self._running)),
             generation.stats.steps,
+            worker,
         )
-        self._metrics.show_plan(generation.plan, self._clock.times())
+        self._metrics.show_plan(generation.plan, self._clock.times(worker))
 
     def _finish(self, generation: Generation, reason: FinishReason) -> None:
         self._mailman.post(generation.output, Finished(reason, generation.usage(), generation.stats.copy()))

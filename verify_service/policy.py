@@ -12,7 +12,7 @@ the output (docs/protocol.md, "The rule behind all rules").
 """
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -169,15 +169,43 @@ def _patience(m: int, times: StepTimes) -> float:
     return 2 * (times.draft_restart + m * times.draft_step) if m else 0.0
 
 
+class DraftClock:
+    """Online estimates of a draft worker's two times: a moving average and a median (one hiccup delays the restarts of
+    all sessions together, and must not count as often)."""
+
+    def __init__(self) -> None:
+        self._step = 0.0
+        self._restarts: deque[float] = deque(maxlen=RESTARTS)
+
+    def saw_step(self, seconds: float) -> None:
+        """The worker reports the time of its step."""
+        self._step = seconds if not self._step else 0.8 * self._step + 0.2 * seconds
+
+    def saw_restart(self, seconds: float) -> None:
+        """The first proposal of a new path came so long after the commit that began it."""
+        self._restarts.append(seconds)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is enough to choose by."""
+        return bool(self._restarts)
+
+    def times(self) -> tuple[float, float]:
+        """(draft_step, draft_restart); a step is never longer than a restart, which has one in it."""
+        restart = median(self._restarts) if self._restarts else 0.0
+        return min(self._step or restart, restart), restart
+
+
 class StepClock:
-    """Online estimates of the four times: decayed least squares for the target, a moving average and a median for the
-    draft (one hiccup delays the restarts of all sessions together, and must not count as often)."""
+    """Online estimates of the four times: the target's by decayed least squares, the draft's for each draft worker.
+
+    A draft worker is an id; nothing is known of None, which stands for none.
+    """
 
     def __init__(self, forget: float = 0.98) -> None:
         self._forget = forget
         self._weight = self._n = self._t = self._nn = self._nt = 0.0
-        self._draft_step = 0.0
-        self._restarts: deque[float] = deque(maxlen=RESTARTS)
+        self._drafts: defaultdict[int | None, DraftClock] = defaultdict(DraftClock)
 
     def saw_verify(self, tokens: int, seconds: float) -> None:
         """A target step over `tokens` tokens took so long."""
@@ -190,28 +218,30 @@ class StepClock:
         ):
             setattr(self, name, getattr(self, name) * self._forget + value)
 
-    def saw_draft_step(self, seconds: float) -> None:
+    def saw_draft_step(self, worker: int, seconds: float) -> None:
         """A draft worker reports the time of its step."""
-        self._draft_step = seconds if not self._draft_step else 0.8 * self._draft_step + 0.2 * seconds
+        self._drafts[worker].saw_step(seconds)
 
-    def saw_restart(self, seconds: float) -> None:
+    def saw_restart(self, worker: int, seconds: float) -> None:
         """The first proposal of a new path came so long after the commit that began it."""
-        self._restarts.append(seconds)
+        self._drafts[worker].saw_restart(seconds)
 
-    @property
-    def known(self) -> bool:
+    def worker_gone(self, worker: int) -> None:
+        """Forget a draft worker; its id never comes back."""
+        self._drafts.pop(worker, None)
+
+    def known(self, worker: int | None) -> bool:
         """Whether there is enough to choose by."""
-        return self._weight >= 4 and bool(self._restarts)
+        return self._weight >= 4 and self._drafts[worker].known
 
-    def times(self) -> StepTimes:
+    def times(self, worker: int | None) -> StepTimes:
         """The current estimates."""
         weight = max(self._weight, 1e-9)
         mean_n, mean_t = self._n / weight, self._t / weight
         variance = self._nn / weight - mean_n**2
         slope = (self._nt / weight - mean_n * mean_t) / variance if variance > 1e-6 else 0.0
         slope = min(max(slope, 0.0), mean_t / max(mean_n, 1.0))
-        restart = median(self._restarts) if self._restarts else 0.0
-        return StepTimes(mean_t - slope * mean_n, slope, min(self._draft_step or restart, restart), restart)
+        return StepTimes(mean_t - slope * mean_n, slope, *self._drafts[worker].times())
 
 
 class Acceptance:
@@ -246,7 +276,7 @@ class Planner:
         self._limit = limit
         self._clock = clock
 
-    def plan(self, acceptance: float, limit: int | None, batch: int, step: int) -> Plan:
+    def plan(self, acceptance: float, limit: int | None, batch: int, step: int, worker: int | None) -> Plan:
         """A session's plan.
 
         Args:
@@ -254,15 +284,16 @@ class Planner:
             limit: the caller's own K; None = the worker's.
             batch: sessions that share the target's steps.
             step: how many steps it has made; says when to probe.
+            worker: the session's draft worker.
         """
         most = self._limit if limit is None else min(limit, self._limit)
         if self._schedule == "lockstep":
             return Plan(most, most, LOCKSTEP_WAIT)
         if self._schedule == "eager" or most == 0:
             return Plan(most, 0, 0.0)
-        if not self._clock.known:
+        if not self._clock.known(worker):
             return Plan(most, 1, FIRST_WAIT)
-        plan = choose(most, acceptance, self._clock.times(), batch)
+        plan = choose(most, acceptance, self._clock.times(worker), batch)
         if plan.num_speculative_tokens == 0 and step % PROBE_EVERY == 0:
             return Plan(1, 0, 0.0)
         return plan

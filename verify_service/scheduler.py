@@ -54,10 +54,14 @@ def waited_in_vain(generation: Answer, now: float) -> bool:
 
 
 def wanted(generation: Answer) -> int:
-    """How many proposals the generation waits for: its m, as far as it may test them and its draft may send them."""
-    if generation.missing > 1 or generation.link is None:
+    """How many proposals the generation waits for: its m, as far as it may test them and its draft may send them.
+
+    0 if the draft said that it has no further guess before the next commit.
+    """
+    link = generation.link
+    if generation.missing > 1 or link is None or link.idle == link.session.number:
         return 0
-    return min(generation.plan.min_proposals, testable(generation), generation.link.session.window)
+    return min(generation.plan.min_proposals, testable(generation), link.session.window)
 
 
 def testable(generation: Answer) -> int:

@@ -137,6 +137,7 @@ class VerifyWorker:
         """On the engine's thread."""
         config, metrics = self.config, self._metrics
         engine = self._make_engine()
+        _tell_step_budget(config, engine.max_batched_tokens)
         clock = StepClock()
         window = config.window if config.num_speculative_tokens else 0
         loop = VerifyLoop(
@@ -177,3 +178,14 @@ class VerifyWorker:
         if self._servicer:
             self._servicer.fail(error)
         self.failed.set()
+
+
+def _tell_step_budget(config: VerifyConfig, budget: int) -> None:
+    """Batch-invariant mode bounds a step by what the kernels allow; a warning where somebody asked for more."""
+    if config.batch_invariant and budget < config.max_num_batched_tokens:
+        asked = "max_num_batched_tokens" in config.model_fields_set
+        logger.log(
+            logging.WARNING if asked else logging.INFO,
+            "--batch-invariant: a step takes at most %d tokens here, not --max-num-batched-tokens = %d",
+            *(budget, config.max_num_batched_tokens),
+        )

@@ -2,6 +2,7 @@
 
 A service prints one JSON line on stdout when it serves (`draftwire.service.announce`); everything else that it says
 goes to its log on stderr. So readiness, and the ports that "0 = any free one" became, need no polling and no guessing.
+Its stdin is a pipe of ours, upon whose end it drains (`draftwire.cli.tethered`): no service outlives a killed starter.
 """
 
 import asyncio
@@ -66,8 +67,8 @@ class ServiceProcess:
         """Start it and wait until it is ready. Raises Unavailable, with the end of its log, if it is not."""
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", self.module, *command_line(self.flags)),
-                stdin=asyncio.subprocess.DEVNULL,
+                *(sys.executable, "-m", "draftwire.cli.tethered", self.module, *command_line(self.flags)),
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **self.environment},

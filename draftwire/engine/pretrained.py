@@ -73,7 +73,7 @@ def build_engine(
         rank: our place among the processes that share the model, each of which calls this; None = we have it alone.
         make: the engine's class.
     """
-    torch_device, torch_dtype = _device(device, rank), _dtype(dtype, device)
+    torch_device, torch_dtype = resolve_device(device, rank), _dtype(dtype, device)
     loaded = _load(model, torch_dtype, torch_device, rank)
     limit = loaded.module.config.max_position_embeddings
     if max_model_len is not None and not 1 <= max_model_len <= limit:
@@ -196,7 +196,8 @@ def _eos_token_ids(module: Any) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
 
 
-def _device(device: str, rank: "Rank | None") -> torch.device:
+def resolve_device(device: str, rank: "Rank | None" = None) -> torch.device:
+    """Where a model runs: a process of a group has the device of its rank. Raises InvalidArgument, naming --device."""
     try:
         chosen = torch.device(device)
     except RuntimeError as error:

@@ -26,6 +26,7 @@ from draftwire.session.messages import (
     Draining,
     Ended,
     Hello,
+    Idle,
     Load,
     Open,
     Opened,
@@ -118,15 +119,16 @@ def drafter_message_to_protos(message: Hello | DrafterStep | Load | Draining) ->
             opened=[pb.Opened(session_id=opened.session_id) for opened in message.opened],
             proposals=map(proposal_to_proto, message.proposals),
             ended=map(_ended_to_proto, message.ended),
+            idle=[pb.Idle(session_id=idle.session_id, number=idle.number) for idle in message.idle],
         )
     )
     if proto.ByteSize() <= MAX_MESSAGE_BYTES:
         return [proto]
-    halves = _halves(message.opened, message.proposals, message.ended)
+    halves = _halves(message.opened, message.proposals, message.idle, message.ended)
     return [
         part
-        for opened, proposals, ended in halves
-        for part in drafter_message_to_protos(DrafterStep(opened=opened, proposals=proposals, ended=ended))
+        for opened, proposals, idle, ended in halves
+        for part in drafter_message_to_protos(DrafterStep(opened, proposals, ended, idle))
     ]
 
 
@@ -146,6 +148,7 @@ def drafter_message_from_proto(
                 opened=tuple([Opened(opened.session_id) for opened in proto.step.opened]),
                 proposals=_each(proposal_from_proto, proto.step.proposals, bad),
                 ended=_each(_ended_from_proto, proto.step.ended, bad),
+                idle=tuple([Idle(idle.session_id, idle.number) for idle in proto.step.idle]),
             )
             return step, tuple(bad)
         case "load":

@@ -75,6 +75,14 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class Idle:
+    """The drafter has taken commit `number`, has credit, and has no further guess until the next commit."""
+
+    session_id: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The draft worker gave the session up."""
 
@@ -85,11 +93,15 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class DrafterStep:
-    """All that one engine step of the drafter has to say; the receiver takes opened, proposals, ended in this order."""
+    """All that one engine step of the drafter has to say.
+
+    The receiver takes opened, proposals, idle, ended in this order.
+    """
 
     opened: tuple[Opened, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     ended: tuple[Ended, ...] = ()
+    idle: tuple[Idle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

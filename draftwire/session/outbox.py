@@ -7,7 +7,7 @@ last one is gone. Messages are bounded in size, because one that is too large wo
 from collections import deque
 from itertools import chain
 
-from draftwire.session.messages import Close, Commit, DrafterStep, Ended, Open, Opened, Proposal, VerifierStep
+from draftwire.session.messages import Close, Commit, DrafterStep, Ended, Idle, Open, Opened, Proposal, VerifierStep
 from draftwire.types import MAX_PROPOSAL_TOKENS
 
 
@@ -74,17 +74,19 @@ class DrafterOutbox:
     """Draft worker to verify worker.
 
     Credit bounds it: a guess lies at most MAX_PROPOSAL_TOKENS past what its draft knows to be committed, so guesses
-    further back than that are final already and need not be sent. Per session at most one opened and one ended wait.
+    further back than that are final already and need not be sent. Per session at most one opened, one idle (the latest)
+    and one ended wait.
     """
 
     def __init__(self) -> None:
         self._opened: dict[int, Opened] = {}
+        self._idle: dict[int, Idle] = {}
         self._ended: dict[int, Ended] = {}
         self._proposals: dict[int, deque[Proposal]] = {}
 
     def __len__(self) -> int:
         """How many entries wait."""
-        return len(self._opened) + len(self._ended) + sum(map(len, self._proposals.values()))
+        return len(self._opened) + len(self._idle) + len(self._ended) + sum(map(len, self._proposals.values()))
 
     def add(self, step: DrafterStep) -> None:
         """Queue a step. Contiguous proposals of a path merge; those that can no longer be tested are dropped."""
@@ -92,6 +94,8 @@ class DrafterOutbox:
             self._opened[opened.session_id] = opened
         for proposal in step.proposals:
             self._add_proposal(proposal)
+        for idle in step.idle:
+            self._idle[idle.session_id] = idle
         for ended in step.ended:
             self._ended[ended.session_id] = ended
 
@@ -109,13 +113,15 @@ class DrafterOutbox:
             if queue:
                 break
             del self._proposals[session_id]
-        if not (opened or proposals or ended):
+        # An idle that overtook guesses could end the wait for them because of what they are.
+        idle = tuple([self._idle.pop(session_id) for session_id in self._idle.keys() - self._proposals.keys()])
+        if not (opened or proposals or idle or ended):
             return None
-        return DrafterStep(opened, tuple(proposals), ended)
+        return DrafterStep(opened, tuple(proposals), ended, idle)
 
     def forget(self, session_id: int) -> None:
         """Drop what waits for a session that is over."""
-        for waiting in (self._opened, self._ended, self._proposals):
+        for waiting in (self._opened, self._idle, self._ended, self._proposals):
             waiting.pop(session_id, None)
 
     def _add_proposal(self, proposal: Proposal) -> None:

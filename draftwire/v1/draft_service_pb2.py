@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from draftwire.v1 import sampling_pb2 as draftwire_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n draftwire/v1/draft_service.proto\x12\x0c\x64raftwire.v1\x1a\x1b\x64raftwire/v1/sampling.proto\"\x1d\n\x1b\x44raftServiceGetModelRequest\"F\n\x1c\x44raftServiceGetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\"o\n\x10SpeculateRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.draftwire.v1.HelloH\x00\x12*\n\x04step\x18\x02 \x01(\x0b\x32\x1a.draftwire.v1.VerifierStepH\x00\x42\t\n\x07message\"\xbf\x01\n\x11SpeculateResponse\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.draftwire.v1.HelloH\x00\x12)\n\x04step\x18\x02 \x01(\x0b\x32\x19.draftwire.v1.DrafterStepH\x00\x12\"\n\x04load\x18\x03 \x01(\x0b\x32\x12.draftwire.v1.LoadH\x00\x12*\n\x08\x64raining\x18\x04 \x01(\x0b\x32\x16.draftwire.v1.DrainingH\x00\x42\t\n\x07message\"t\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12&\n\x05model\x18\x03 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\x14\n\x0cmax_sessions\x18\x04 \x01(\r\"}\n\x0cVerifierStep\x12!\n\x05opens\x18\x01 \x03(\x0b\x32\x12.draftwire.v1.Open\x12%\n\x07\x63ommits\x18\x02 \x03(\x0b\x32\x14.draftwire.v1.Commit\x12#\n\x06\x63loses\x18\x03 \x03(\x0b\x32\x13.draftwire.v1.Close\"\xb9\x01\n\x04Open\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12.\n\x08sampling\x18\x03 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12,\n\x04mode\x18\x04 \x01(\x0e\x32\x1e.draftwire.v1.VerificationMode\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0e\n\x06\x63hoice\x18\x06 \x01(\r\x12\x0e\n\x06window\x18\x07 \x01(\r\"q\n\x06\x43ommit\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x0e\n\x06window\x18\x05 \x01(\rJ\x04\x08\x06\x10\x07R\x08\x66\x65\x61tures\"\x1b\n\x05\x43lose\x12\x12\n\nsession_id\x18\x01 \x01(\x04\"\x82\x01\n\x0b\x44rafterStep\x12$\n\x06opened\x18\x01 \x03(\x0b\x32\x14.draftwire.v1.Opened\x12)\n\tproposals\x18\x02 \x03(\x0b\x32\x16.draftwire.v1.Proposal\x12\"\n\x05\x65nded\x18\x03 \x03(\x0b\x32\x13.draftwire.v1.Ended\"\x1c\n\x06Opened\x12\x12\n\nsession_id\x18\x01 \x01(\x04\"\x96\x01\n\x08Proposal\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\r\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x15\n\rsupport_sizes\x18\x05 \x03(\r\x12\x13\n\x0bsupport_ids\x18\x06 \x03(\r\x12\x17\n\x0fsupport_weights\x18\x07 \x03(\r\"T\n\x05\x45nded\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.draftwire.v1.EndReason\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"D\n\x04Load\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x14\n\x0cmax_sessions\x18\x02 \x01(\r\x12\x14\n\x0cstep_seconds\x18\x03 \x01(\x01\"\n\n\x08\x44raining*\x91\x01\n\tEndReason\x12\x1a\n\x16\x45ND_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45ND_REASON_INVALID\x10\x01\x12\x19\n\x15\x45ND_REASON_OVERLOADED\x10\x02\x12\x1c\n\x18\x45ND_REASON_MAX_MODEL_LEN\x10\x03\x12\x17\n\x13\x45ND_REASON_INTERNAL\x10\x04\x32\xc3\x01\n\x0c\x44raftService\x12P\n\tSpeculate\x12\x1e.draftwire.v1.SpeculateRequest\x1a\x1f.draftwire.v1.SpeculateResponse(\x01\x30\x01\x12\x61\n\x08GetModel\x12).draftwire.v1.DraftServiceGetModelRequest\x1a*.draftwire.v1.DraftServiceGetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n draftwire/v1/draft_service.proto\x12\x0c\x64raftwire.v1\x1a\x1b\x64raftwire/v1/sampling.proto\"\x1d\n\x1b\x44raftServiceGetModelRequest\"F\n\x1c\x44raftServiceGetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\"o\n\x10SpeculateRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.draftwire.v1.HelloH\x00\x12*\n\x04step\x18\x02 \x01(\x0b\x32\x1a.draftwire.v1.VerifierStepH\x00\x42\t\n\x07message\"\xbf\x01\n\x11SpeculateResponse\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.draftwire.v1.HelloH\x00\x12)\n\x04step\x18\x02 \x01(\x0b\x32\x19.draftwire.v1.DrafterStepH\x00\x12\"\n\x04load\x18\x03 \x01(\x0b\x32\x12.draftwire.v1.LoadH\x00\x12*\n\x08\x64raining\x18\x04 \x01(\x0b\x32\x16.draftwire.v1.DrainingH\x00\x42\t\n\x07message\"t\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12&\n\x05model\x18\x03 \x01(\x0b\x32\x17.draftwire.v1.ModelInfo\x12\x14\n\x0cmax_sessions\x18\x04 \x01(\r\"}\n\x0cVerifierStep\x12!\n\x05opens\x18\x01 \x03(\x0b\x32\x12.draftwire.v1.Open\x12%\n\x07\x63ommits\x18\x02 \x03(\x0b\x32\x14.draftwire.v1.Commit\x12#\n\x06\x63loses\x18\x03 \x03(\x0b\x32\x13.draftwire.v1.Close\"\xb9\x01\n\x04Open\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12.\n\x08sampling\x18\x03 \x01(\x0b\x32\x1c.draftwire.v1.SamplingParams\x12,\n\x04mode\x18\x04 \x01(\x0e\x32\x1e.draftwire.v1.VerificationMode\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0e\n\x06\x63hoice\x18\x06 \x01(\r\x12\x0e\n\x06window\x18\x07 \x01(\r\"q\n\x06\x43ommit\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x0e\n\x06window\x18\x05 \x01(\rJ\x04\x08\x06\x10\x07R\x08\x66\x65\x61tures\"\x1b\n\x05\x43lose\x12\x12\n\nsession_id\x18\x01 \x01(\x04\"\xa4\x01\n\x0b\x44rafterStep\x12$\n\x06opened\x18\x01 \x03(\x0b\x32\x14.draftwire.v1.Opened\x12)\n\tproposals\x18\x02 \x03(\x0b\x32\x16.draftwire.v1.Proposal\x12\"\n\x05\x65nded\x18\x03 \x03(\x0b\x32\x13.draftwire.v1.Ended\x12 \n\x04idle\x18\x04 \x03(\x0b\x32\x12.draftwire.v1.Idle\"\x1c\n\x06Opened\x12\x12\n\nsession_id\x18\x01 \x01(\x04\"\x96\x01\n\x08Proposal\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0c\n\x04path\x18\x02 \x01(\r\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\x15\n\rsupport_sizes\x18\x05 \x03(\r\x12\x13\n\x0bsupport_ids\x18\x06 \x03(\r\x12\x17\n\x0fsupport_weights\x18\x07 \x03(\r\"*\n\x04Idle\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\"T\n\x05\x45nded\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.draftwire.v1.EndReason\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"D\n\x04Load\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x14\n\x0cmax_sessions\x18\x02 \x01(\r\x12\x14\n\x0cstep_seconds\x18\x03 \x01(\x01\"\n\n\x08\x44raining*\x91\x01\n\tEndReason\x12\x1a\n\x16\x45ND_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45ND_REASON_INVALID\x10\x01\x12\x19\n\x15\x45ND_REASON_OVERLOADED\x10\x02\x12\x1c\n\x18\x45ND_REASON_MAX_MODEL_LEN\x10\x03\x12\x17\n\x13\x45ND_REASON_INTERNAL\x10\x04\x32\xc3\x01\n\x0c\x44raftService\x12P\n\tSpeculate\x12\x1e.draftwire.v1.SpeculateRequest\x1a\x1f.draftwire.v1.SpeculateResponse(\x01\x30\x01\x12\x61\n\x08GetModel\x12).draftwire.v1.DraftServiceGetModelRequest\x1a*.draftwire.v1.DraftServiceGetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'draftwire.v1.draft_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENDREASON']._serialized_start=1551
-  _globals['_ENDREASON']._serialized_end=1696
+  _globals['_ENDREASON']._serialized_start=1629
+  _globals['_ENDREASON']._serialized_end=1774
   _globals['_DRAFTSERVICEGETMODELREQUEST']._serialized_start=79
   _globals['_DRAFTSERVICEGETMODELREQUEST']._serialized_end=108
   _globals['_DRAFTSERVICEGETMODELRESPONSE']._serialized_start=110
@@ -53,17 +53,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLOSE']._serialized_start=1037
   _globals['_CLOSE']._serialized_end=1064
   _globals['_DRAFTERSTEP']._serialized_start=1067
-  _globals['_DRAFTERSTEP']._serialized_end=1197
-  _globals['_OPENED']._serialized_start=1199
-  _globals['_OPENED']._serialized_end=1227
-  _globals['_PROPOSAL']._serialized_start=1230
-  _globals['_PROPOSAL']._serialized_end=1380
-  _globals['_ENDED']._serialized_start=1382
-  _globals['_ENDED']._serialized_end=1466
-  _globals['_LOAD']._serialized_start=1468
-  _globals['_LOAD']._serialized_end=1536
-  _globals['_DRAINING']._serialized_start=1538
-  _globals['_DRAINING']._serialized_end=1548
-  _globals['_DRAFTSERVICE']._serialized_start=1699
-  _globals['_DRAFTSERVICE']._serialized_end=1894
+  _globals['_DRAFTERSTEP']._serialized_end=1231
+  _globals['_OPENED']._serialized_start=1233
+  _globals['_OPENED']._serialized_end=1261
+  _globals['_PROPOSAL']._serialized_start=1264
+  _globals['_PROPOSAL']._serialized_end=1414
+  _globals['_IDLE']._serialized_start=1416
+  _globals['_IDLE']._serialized_end=1458
+  _globals['_ENDED']._serialized_start=1460
+  _globals['_ENDED']._serialized_end=1544
+  _globals['_LOAD']._serialized_start=1546
+  _globals['_LOAD']._serialized_end=1614
+  _globals['_DRAINING']._serialized_start=1616
+  _globals['_DRAINING']._serialized_end=1626
+  _globals['_DRAFTSERVICE']._serialized_start=1777
+  _globals['_DRAFTSERVICE']._serialized_end=1972
 # @@protoc_insertion_point(module_scope)

@@ -112,14 +112,16 @@ class Close(_message.Message):
     def __init__(self, session_id: _Optional[int] = ...) -> None: ...
 
 class DrafterStep(_message.Message):
-    __slots__ = ("opened", "proposals", "ended")
+    __slots__ = ("opened", "proposals", "ended", "idle")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
     opened: _containers.RepeatedCompositeFieldContainer[Opened]
     proposals: _containers.RepeatedCompositeFieldContainer[Proposal]
     ended: _containers.RepeatedCompositeFieldContainer[Ended]
-    def __init__(self, opened: _Optional[_Iterable[_Union[Opened, _Mapping]]] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ...) -> None: ...
+    idle: _containers.RepeatedCompositeFieldContainer[Idle]
+    def __init__(self, opened: _Optional[_Iterable[_Union[Opened, _Mapping]]] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Ended, _Mapping]]] = ..., idle: _Optional[_Iterable[_Union[Idle, _Mapping]]] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("session_id",)
@@ -144,6 +146,14 @@ class Proposal(_message.Message):
     support_ids: _containers.RepeatedScalarFieldContainer[int]
     support_weights: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, session_id: _Optional[int] = ..., path: _Optional[int] = ..., position: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., support_sizes: _Optional[_Iterable[int]] = ..., support_ids: _Optional[_Iterable[int]] = ..., support_weights: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Idle(_message.Message):
+    __slots__ = ("session_id", "number")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    session_id: int
+    number: int
+    def __init__(self, session_id: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("session_id", "reason", "detail")

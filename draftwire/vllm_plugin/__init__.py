@@ -6,6 +6,7 @@ remote_drafts  sessions, plans, waiting: the verify worker's parts, driven by vL
 draft_thread   the event loop of the streams to the draft workers
 target         what the draft workers are told of vLLM's model
 scheduler      vLLM's scheduler with all this in it
+plain          vLLM's scheduler with nothing of this in it, for a verify worker without drafts
 proposer       the empty proposer that vLLM's workers get
 workarounds    repairs of vLLM, each until it is not needed any more
 

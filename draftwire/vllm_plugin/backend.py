@@ -9,7 +9,7 @@ import prometheus_client
 from draftwire import service
 from draftwire.errors import ModelError
 from draftwire.metrics import start_metrics_server
-from draftwire.vllm_plugin.engine_args import engine_arguments
+from draftwire.vllm_plugin.engine_args import engine_arguments, speculates
 from verify_service.config import VerifyConfig
 
 
@@ -23,7 +23,7 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
         from draftwire.vllm_plugin.worker import VllmWorker  # noqa: PLC0415  reads the environment
     except ImportError as error:
         raise ModelError(f"--backend vllm: {error}; docs/vllm.md says how to install it") from error
-    if "scheduler_cls" not in arguments:  # no plug-in, so what there is to see is vLLM's own
+    if not speculates(config):  # no plug-in, so what there is to see is vLLM's own
         arguments["disable_log_stats"] = False
         metrics_port = start_metrics_server(config.host, config.metrics_port, prometheus_client.REGISTRY)
     worker = VllmWorker(config, arguments, asyncio.Event())

@@ -11,6 +11,7 @@ from verify_service.config import VerifyConfig
 
 PROPOSER = "draftwire.vllm_plugin.NullProposer"
 SCHEDULER = "draftwire.vllm_plugin.RemoteDraftScheduler"
+PLAIN_SCHEDULER = "draftwire.vllm_plugin.plain.plain_scheduler"
 
 #: Place for keys and values on a CPU where nothing else is said, GiB.
 CPU_CACHE_GIB = "4"
@@ -34,6 +35,7 @@ def engine_arguments(config: VerifyConfig, metrics_port: int) -> dict[str, Any]:
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "tensor_parallel_size": config.tensor_parallel_size,
+        "scheduler_cls": PLAIN_SCHEDULER,
         "disable_log_stats": True,
     }
     if config.dtype != "auto":

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from draftwire.service import instance_id
 from draftwire.session import PROTOCOL_VERSION, Hello
@@ -87,6 +87,10 @@ class RemoteDrafts:
         self._clock = StepClock()
         self._planner = Planner(config.schedule, num_speculative_tokens, self._clock)
         self._metrics = VerifyMetrics(registry)
+        self._held = Counter("draftwire_vllm_held_steps_total", "Steps put off for proposals.", registry=registry)
+        self._held_seconds = Counter(
+            "draftwire_vllm_held_seconds_total", "How long steps were put off for proposals.", registry=registry
+        )
         hello = Hello(PROTOCOL_VERSION, instance_id("vllm"), model, max_sessions)
         self._thread = DraftThread(config.drafts, hello, self._take, config.credentials())
         self._drafts = Drafts(
@@ -113,7 +117,6 @@ class RemoteDrafts:
         with self._changed:
             speculation.acceptance = Acceptance(self._acceptance)
             speculation.ready_since = time.monotonic()
-            self._replan(speculation)
 
     def supply(self, running: Sequence[Speculation]) -> None:
         """See to it that each answer that runs has a draft, if there is one to be had that speaks."""
@@ -122,18 +125,23 @@ class RemoteDrafts:
         with self._changed:
             for speculation in running:
                 self._drafts.watch(speculation, now)
-                self._drafts.supply(speculation, now)
+                if self._drafts.supply(speculation, now):
+                    self._replan(speculation)
             self._drafts.flush()
 
     def wait(self, running: Sequence[Speculation]) -> None:
         """Return when the first of them has the proposals that it waits for, or has waited long enough."""
         with self._changed:
+            began = now = time.monotonic()
             while True:
-                now = time.monotonic()
                 left = min((patience(speculation, now) for speculation in running), default=0.0)
                 if left <= 0:
                     break
                 self._changed.wait(left)
+                now = time.monotonic()
+            if now > began:
+                self._held.inc()
+                self._held_seconds.inc(now - began)
             for speculation in running:
                 if speculation.link and waited_in_vain(speculation, now):
                     speculation.link.fruitless_waits += 1
@@ -200,14 +208,16 @@ class RemoteDrafts:
         speculation.ready_since = now
 
     def _replan(self, speculation: Speculation) -> None:
+        worker = speculation.link.worker if speculation.link else None
         plan = self._planner.plan(
             speculation.acceptance.rate,
             speculation.request.num_speculative_tokens,
             self._batch,
             speculation.stats.steps,
+            worker,
         )
         speculation.plan = replace(plan, max_wait=min(plan.max_wait, self._max_wait))
-        self._metrics.show_plan(plan, self._clock.times())
+        self._metrics.show_plan(plan, self._clock.times(worker))
 
     def _take(self, event: Event) -> None:
         """What a draft worker says; on the draft clients' thread."""

@@ -8,11 +8,7 @@ Not on this path, because vLLM has neither for custom proposers: asynchronous sc
 """
 
 import logging
-import multiprocessing
-import multiprocessing.connection
-import os
 import sys
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -32,6 +28,7 @@ from draftwire.service import SWITCH_INTERVAL
 from draftwire.types import GenerateRequest
 from draftwire.vllm_plugin.config import PluginConfig, read_config
 from draftwire.vllm_plugin.engine_args import PROPOSER
+from draftwire.vllm_plugin.plain import end_with_parent
 from draftwire.vllm_plugin.remote_drafts import Outcome, RemoteDrafts
 from draftwire.vllm_plugin.speculation import GREEDY, LIMIT_ARGUMENT, REPORT_KEY, Speculation
 from draftwire.vllm_plugin.target import target_info
@@ -47,7 +44,7 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
 
     def __init__(self, vllm_config: VllmConfig, *args: Any, **kwargs: Any) -> None:
         _log_as_vllm_does()
-        _end_with_parent()
+        end_with_parent()
         check_config(vllm_config)
         config = read_config(vllm_config.additional_config)
         super().__init__(vllm_config, *args, **kwargs)
@@ -109,6 +106,7 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
             if outcomes[-1].over:
                 self._speculations.pop(request_id, None)
         self._remote.commit(outcomes)
+        self._remote.counted(*self.get_request_counts())
         _report([outcome.speculation for outcome in outcomes if outcome.speculation.reports], outputs)
         return outputs
 
@@ -118,6 +116,7 @@ class RemoteDraftScheduler(Scheduler):  # type: ignore[misc]  # vLLM is not inst
         self._remote.drop(
             [gone for request in finished if (gone := self._speculations.pop(request.request_id, None)) is not None]
         )
+        self._remote.counted(*self.get_request_counts())
         return finished
 
     def shutdown(self) -> None:
@@ -215,19 +214,6 @@ def _log_as_vllm_does() -> None:
     for package in ("draftwire", "verify_service"):
         ours = logging.getLogger(package)
         ours.handlers, ours.level, ours.propagate = vllm_logger.handlers, vllm_logger.level, False
-
-
-def _end_with_parent() -> None:
-    """vLLM's engine core outlives a front end that is killed, and holds the device; this ends it."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return  # the engine core runs in the front end's own process
-
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
 
 
 def _serve_metrics(config: PluginConfig, registry: Any, rank: int) -> None:

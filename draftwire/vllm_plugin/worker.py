@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 SERVICE_NAME = verify_service_pb2.DESCRIPTOR.services_by_name["VerifyService"].full_name
 
-#: How often it is looked whether vLLM's processes are still there.
-WATCH_SECONDS = 1.0
+#: How often it is looked whether vLLM's processes are still there, and whether a start that is given up has ended.
+WATCH_SECONDS, END_SECONDS = 1.0, 0.1
 
 #: How long calls may take to end once the engine has failed, and vLLM's processes to end.
 LAST_WORDS_SECONDS, STOP_SECONDS = 1.0, 20.0
@@ -52,14 +52,16 @@ class VllmWorker:
         self.failed = failed
         self._arguments = arguments
         self._server = RpcServer(config.host, config.port)
+        self._starting: _Starting | None = None
         self._llm: AsyncLLM | None = None
         self._servicer: VllmServicer | None = None
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start vLLM, then serve. Raises ModelError with vLLM's reason if it does not start."""
+        self._starting = _Starting(self._arguments)
         try:
-            self._llm = await _on_a_thread(lambda: AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments)))
+            self._llm = await self._starting.llm
         except (ValueError, TypeError, OSError, RuntimeError) as error:
             raise ModelError(f"vLLM does not start: {error}") from error
         model = self._model()
@@ -82,10 +84,8 @@ class VllmWorker:
             self._watch.cancel()
         if self._llm:
             await asyncio.to_thread(self._llm.shutdown, STOP_SECONDS)
-        else:  # it is still starting, and its processes would not end with us
-            for process in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        elif self._starting:
+            await asyncio.to_thread(self._starting.end)
 
     def _model(self) -> ModelInfo:
         assert self._llm is not None
@@ -100,21 +100,34 @@ class VllmWorker:
         self.failed.set()
 
 
-async def _on_a_thread(make: Callable[[], Any]) -> Any:
-    """`make()` on a thread that does not keep the process from ending."""
-    loop = asyncio.get_running_loop()
-    made: asyncio.Future[Any] = loop.create_future()
+class _Starting:
+    """A start of vLLM, on a thread that does not keep the process from ending; `llm` is its future."""
 
-    def settle(result: Any, error: BaseException | None) -> None:
-        if not made.done():
-            made.set_exception(error) if error else made.set_result(result)
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.llm: asyncio.Future[AsyncLLM] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, args=(arguments,), name="vllm-start", daemon=True)
+        self._thread.start()
 
-    def run() -> None:
+    def end(self) -> None:
+        """Kill vLLM's processes, which would not end with us, until the start makes no more; on another thread."""
+        deadline = time.monotonic() + STOP_SECONDS
+        running = True
+        while running and time.monotonic() < deadline:
+            self._thread.join(END_SECONDS)
+            running = self._thread.is_alive()
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+    def _run(self, arguments: dict[str, Any]) -> None:
+        llm, error = None, None
         try:
-            result, error = make(), None
+            llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         except BaseException as caught:
-            result, error = None, caught
-        loop.call_soon_threadsafe(settle, result, error)
+            error = caught
+        self._loop.call_soon_threadsafe(self._settle, llm, error)
 
-    threading.Thread(target=run, name="vllm-start", daemon=True).start()
-    return await made
+    def _settle(self, llm: Any, error: BaseException | None) -> None:
+        if not self.llm.done():
+            self.llm.set_exception(error) if error else self.llm.set_result(llm)

@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 from rich.console import Console
+from support.killing import kill_at
 
 from distill.collect import collect
 from distill.collect_options import Collect
@@ -91,14 +92,29 @@ def test_going_on_is_the_same_as_not_stopping(run):
     assert content(folder) == content(whole)
 
 
+def command(target, folder):
+    """`draftwire distill collect` for more tokens than it will get, as the arguments that follow `python`."""
+    options = {**SMALL, "target": target, "output": folder, "tokens": 10_000_000}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    return ["-m", "draftwire.cli.main", "distill", "collect", *flags]
+
+
+@pytest.mark.e2e
+def test_a_process_killed_between_two_shards_goes_on(run, target, tmp_path):
+    """SIGKILL when a shard is whole but not in the manifest yet; the next run ends like one that was left alone."""
+    folder, _ = run("killed", tokens=1)
+    kill_at(command(target, folder), folder / f"{MANIFEST}.unfinished", sign=folder / "shard-00001.safetensors")
+    assert len(Manifest.read(folder).shards) == 1
+    run("killed", tokens=150)
+    whole, _ = run("whole", tokens=150)
+    assert content(folder) == content(whole)
+
+
 @pytest.mark.e2e
 def test_a_killed_process_goes_on(run, target, tmp_path):
-    """SIGKILL in the middle of a run; the next one ends like a run that was left alone."""
+    """SIGKILL in the middle of a shard; the next run ends like one that was left alone."""
     folder = tmp_path / "killed"
-    options = {**SMALL, "target": target, "output": folder, "tokens": 10_000_000}
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    command = [sys.executable, "-m", "draftwire.cli.main", "distill", "collect", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, *command(target, folder)], stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 120
         while not (folder / "shard-00001.safetensors").exists():
             assert process.poll() is None, process.stderr.read()

@@ -1,6 +1,7 @@
 """`draftwire distill evaluate`: what it finds on fakes whose acceptance is known, and what it says to bad input."""
 
 import json
+import re
 from math import nan
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 from support.pair import connected, draft_worker
+from support.timing import in_some_try
+from support.tiny_distillation import tiny_target, write_data
 from support.verify_worker import finished, verify_worker
 
 from distill.data import DistillationData, Example, Shard
@@ -70,17 +73,27 @@ async def test_the_services_do_what_was_foretold():
     target = engine(TARGET, len(prompts))
     texts = write_texts(target, prompts, temperature=1.0, max_tokens=200, seed=5)
     foretold = row(evaluate(assign(texts, [1.0]), target, engine(DRAFT)), "model", 1.0).steps[3]
-    stats = SpeculationStats()
-    async with draft_worker(DRAFT) as drafter:
-        flags = {"drafts": (f"127.0.0.1:{drafter.port}",), "schedule": "lockstep", "num_speculative_tokens": 4}
-        async with verify_worker(TARGET, **flags) as verifier:
-            await connected(verifier)
-            for _, prompt in prompts:
-                answer = await verifier.generate(prompt, max_tokens=200, sampling=SamplingParams(temperature=1.0))
-                stats.add(finished(answer).speculation)
-    assert stats.tested_tokens > 1500
-    assert stats.acceptance == pytest.approx(foretold.acceptance, abs=0.05)  # five standard deviations
-    assert stats.tokens_per_step == pytest.approx(foretold.tokens_per_step, rel=0.08)
+
+    async def served() -> SpeculationStats:
+        stats = SpeculationStats()
+        async with draft_worker(DRAFT) as drafter:
+            flags = {"drafts": (f"127.0.0.1:{drafter.port}",), "schedule": "lockstep", "num_speculative_tokens": 4}
+            async with verify_worker(TARGET, **flags) as verifier:
+                await connected(verifier)
+                for _, prompt in prompts:
+                    answer = await verifier.generate(prompt, max_tokens=200, sampling=SamplingParams(temperature=1.0))
+                    stats.add(finished(answer).speculation)
+        return stats
+
+    def as_foretold(stats: SpeculationStats) -> bool:
+        """Within what chance allows: one sample in four thousand is not, nor one whose steps could not wait."""
+        return (
+            stats.tested_tokens > 1500
+            and stats.acceptance == pytest.approx(foretold.acceptance, abs=0.05)
+            and stats.tokens_per_step == pytest.approx(foretold.tokens_per_step, rel=0.08)
+        )
+
+    await in_some_try(served, as_foretold, tries=2)
 
 
 def test_vocabularies_must_agree():
@@ -199,6 +212,42 @@ def test_command_says_what_is_wrong(tmp_path, capsys, flags, says):
         command("--target", "fake:", *([] if "--draft" in flags else ["--draft", "fake:"]), *flags)
     assert ended.value.code == 1
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """A model with weights, which has a fingerprint."""
+    return tiny_target(tmp_path_factory.mktemp("target"))
+
+
+def judge(folder, target, **fields):
+    """The command on a data set with these fields."""
+    data = write_data(folder, target, **({"sequences": 2} | fields))
+    limits = ("--drafter", "ngram", "--max-model-len", "64", "--temperature", "1")
+    command("--data", str(data), "--target", target, *limits)
+
+
+def test_data_of_the_target_is_judged(tmp_path, target, capsys):
+    judge(tmp_path / "data", target)
+    assert "n-gram lookup alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"target_fingerprint": "0" * 64},
+            r"--data: written by .* \(target_fingerprint 0{12}\), not by --target",
+        ),
+        ({"vocab_fingerprint": "0" * 64}, "--data: made for a vocabulary other than that of"),
+        ({"sequences": 0}, "the data set is empty"),
+    ],
+)
+def test_other_data_is_refused(tmp_path, target, capsys, fields, says):
+    """Another target wrote it, its ids mean other tokens, or there is none."""
+    with pytest.raises(SystemExit, match="1"):
+        judge(tmp_path / "data", target, **fields)
+    assert re.search(says, " ".join(capsys.readouterr().err.split()))
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_a_confident_student(kind, temperature):
     loss = DistillationLoss(temperature, 1.0, kind)
     value, grad = gradient(lambda z: loss.from_top_k(z, *stored, label), student.float())
     expected = gradient(lambda z: naive_loss.loss(z[None], teacher[None], label[None], temperature, 1.0, kind), student)
-    torch.testing.assert_close(value.double(), expected[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(value.double(), expected[0], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(grad.double(), expected[1], rtol=1e-4, atol=1e-5)
 
 

@@ -8,7 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from distill.chat import Chat
-from distill.passages import documentation, function, half, passage
+from distill.halves import half
+from distill.library import documentation, function
+from distill.passages import passage
 from distill.prompts import fingerprint, read_corpus, read_prompts
 from distill.templates import KINDS, template_prompts
 from distill.tiny_target import write_tiny_target

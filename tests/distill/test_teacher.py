@@ -7,7 +7,8 @@ import torch
 from engine.tiny_models import EXTRA, VOCAB_SIZE, make
 
 from distill import teacher as judging
-from distill.packed import PackedLinear, has_tiles, pack_linears
+from distill.hardware import has_tiles
+from distill.packed import PackedLinear, pack_linears
 from distill.teacher import GivenText, Request, Teacher
 from draftwire.errors import InvalidArgument
 

@@ -1,6 +1,5 @@
-"""Training: what it learns, that a killed run ends as one that was not, and what it says to bad input."""
+"""Training: what it learns, that a run which is started again ends as one that was not stopped, and bad input."""
 
-import errno
 import json
 import shutil
 
@@ -8,77 +7,17 @@ import pytest
 import torch
 from pydantic import ValidationError
 from pydantic_settings import CliApp
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from support.tiny_distillation import tiny_target, write_data
+from support.tiny_distillation import write_data
+from support.tiny_training import curve, options, same, state
 
 from distill.agreement import agreement
 from distill.average import AverageWeights
 from distill.draft_vocab import frequent_tokens
-from distill.run_folder import check_space, disk_of, last_checkpoint
+from distill.run_folder import last_checkpoint
 from distill.train import train
-from distill.train_options import Train
 from draftwire.cli.main import Draftwire
-from draftwire.errors import Incompatible, InvalidArgument, ResourceExhausted
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A target and two data sets."""
-    folder = tmp_path_factory.mktemp("distill")
-    target = tiny_target(folder / "target")
-    write_data(folder / "train", target)
-    write_data(folder / "eval", target, sequences=6, seed=1)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def finished(folder, tmp_path_factory):
-    """A run of 6 steps with checkpoints after 3 and 6."""
-    output = tmp_path_factory.mktemp("finished") / "run"
-    train(options(folder, output))
-    return output
-
-
-def options(folder, output, **changes) -> Train:
-    """Six steps; 24 sequences of about 30 supervised tokens make four batches an epoch."""
-    values = {
-        "data": [folder / "train"],
-        "eval_data": [folder / "eval"],
-        "target": str(folder / "target"),
-        "draft_vocab": 100,
-        "batch_tokens": 200,
-        "epochs": 2,
-        "max_steps": 6,
-        "warmup_steps": 2,
-        "learning_rate": 1e-2,
-        "precision": "float32",
-        "save_steps": 3,
-        "eval_steps": 3,
-        "log_steps": 1,
-    }
-    return Train(output=output, **(values | changes))
-
-
-def state(run, step: int) -> dict[str, torch.Tensor]:
-    """All tensors of a checkpoint."""
-    checkpoint = run / f"checkpoint-{step}"
-    moments = torch.load(checkpoint / "optimizer.pt", weights_only=True)["state"]
-    return (
-        load_file(checkpoint / "model.safetensors")
-        | {f"average {name}": tensor for name, tensor in load_file(checkpoint / "average.safetensors").items()}
-        | {f"{name} {i}": tensor for i, entry in moments.items() for name, tensor in entry.items()}
-    )
-
-
-def curve(run) -> list[dict[str, float]]:
-    """The points of a run's learning curve."""
-    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
-    return [entry for entry in history if "eval_greedy" in entry]
-
-
-def same(one, two) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+from draftwire.errors import Incompatible, InvalidArgument
 
 
 class TestResume:
@@ -99,6 +38,16 @@ class TestResume:
         train(options(folder, killed))
         assert same(state(killed, 6), state(finished, 6))
         assert not same(state(killed, 6), state(killed, 3))
+
+    def test_nothing_to_go_on_from(self, folder, finished, tmp_path):
+        """Killed while it wrote its first checkpoint, in whichever file: it begins anew."""
+        output = tmp_path / "run"
+        shutil.copytree(finished, output, ignore=shutil.ignore_patterns("checkpoint-6", "trainer_state.json"))
+        (output / "checkpoint-3" / "optimizer.pt").write_text("half of somethi")
+        assert last_checkpoint(output) is None
+        train(options(folder, output))
+        assert same(state(output, 3), state(finished, 3))
+        assert same(state(output, 6), state(finished, 6))
 
     def test_the_learning_curve_goes_on(self, folder, finished, killed):
         train(options(folder, killed))
@@ -244,32 +193,6 @@ class TestBadInput:
             CliApp.run(Draftwire, cli_args=command)
         assert exit_info.value.code == 1
         assert capsys.readouterr().err.startswith(f"draftwire distill train: {folder}: is not a data set")
-
-
-class TestDisk:
-    """A disk that is full."""
-
-    def test_before_the_first_step(self, tmp_path):
-        with pytest.raises(ResourceExhausted, match=r"--output: the checkpoints take 1048576\.00 GiB"):
-            check_space(tmp_path, 1 << 50)
-
-    def test_a_full_device(self, tmp_path):
-        """What the system says of a device that is always full."""
-        with pytest.raises(ResourceExhausted, match="--output: the disk of .* is full"), disk_of(tmp_path):  # noqa: SIM117
-            with open("/dev/full", "w") as file:
-                file.write("x")
-
-    @pytest.mark.parametrize(
-        ("error", "expected"),
-        [
-            (SafetensorError("I/O error: No space left on device (os error 28)"), ResourceExhausted),
-            (OSError(errno.EACCES, "Permission denied"), InvalidArgument),
-            (RuntimeError("a bug"), RuntimeError),
-        ],
-    )
-    def test_what_libraries_raise(self, tmp_path, error, expected):
-        with pytest.raises(expected), disk_of(tmp_path):
-            raise error
 
 
 def test_frequent_tokens(folder):

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from prometheus_client import CollectorRegistry
+from support.timing import PATIENCE
 
 from draft_service.config import DraftConfig
 from draft_service.drafters.base import Drafter
@@ -35,9 +36,6 @@ from draftwire.v1.draft_service_pb2_grpc import DraftServiceStub
 
 TARGET = ModelInfo(name="target", vocab_fingerprint="fake-512", vocab_size=512, max_model_len=4096, engine="fake")
 HELLO = Hello(PROTOCOL_VERSION, "verify-test", TARGET, max_sessions=8)
-
-#: No test waits longer than this for a message. Seconds.
-PATIENCE = 10.0
 
 
 class Client:

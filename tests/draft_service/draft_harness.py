@@ -15,7 +15,7 @@ from draftwire.engine.fake import FakeEngine
 from draftwire.fake_model import FakeModel
 from draftwire.metrics import new_registry
 from draftwire.rpc.backlog import Backlog
-from draftwire.session import Close, Commit, DrafterStep, Ended, Load, Open, VerifierStep
+from draftwire.session import Close, Commit, DrafterStep, Ended, Idle, Load, Open, VerifierStep
 from draftwire.types import ModelInfo, SamplingParams, VerificationMode
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -138,6 +138,10 @@ class HandLoop:
     def ended(self) -> list[tuple[int, Ended]]:
         """Every Ended so far, with its stream."""
         return [(stream, ended) for stream, step in self.emitted for ended in step.ended]
+
+    def idle(self) -> list[tuple[int, Idle]]:
+        """Every Idle so far, with its stream."""
+        return [(stream, idle) for stream, step in self.emitted for idle in step.idle]
 
 
 def ngram_info(max_model_len: int = 4096) -> ModelInfo:

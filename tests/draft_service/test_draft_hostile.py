@@ -12,6 +12,7 @@ from draft_client import HELLO, draft_worker
 from draft_harness import opening
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.timing import PATIENCE
 
 from draftwire.fake_model import FakeModel
 from draftwire.rpc.convert_draft import verifier_message_to_protos
@@ -19,7 +20,6 @@ from draftwire.session import Commit, VerifierStep
 from draftwire.v1 import draft_service_pb2 as pb
 
 VOCAB, MODEL_LEN = 512, 4096
-PATIENCE = 10.0
 
 #: Statuses that a bad message may cause.
 PROPER = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}

@@ -12,7 +12,7 @@ from draft_service.drafters.ngram import NgramDrafter
 from draft_service.inbox import DrainBegan
 from draftwire.errors import EngineError
 from draftwire.fake_model import FakeModel
-from draftwire.session import Close, Commit, Ended, Opened
+from draftwire.session import Close, Commit, Ended, Idle, Opened
 from draftwire.types import EndReason
 
 
@@ -201,6 +201,47 @@ def test_ngram_worker_needs_no_model() -> None:
     hand.rest(most=2)
     assert hand.tokens(1) == [1, 2, 1]
     assert hand.tokens(1, 2) == []
+
+
+def test_no_guess_is_said_once_a_commit() -> None:
+    """Without a match it says so of the open and of each commit; a match speaks for itself."""
+    hand = HandLoop(NgramDrafter(ngram_info(), max_sessions=4))
+    hand.say(1, opening([5, 6], 3))
+    hand.rest()
+    hand.rest()
+    assert hand.idle() == [(1, Idle(1, 0))]
+    hand.say(1, Commit(1, 1, position=2, token_ids=(7,), window=3))
+    hand.rest()
+    hand.rest()
+    assert hand.idle() == [(1, Idle(1, 0)), (1, Idle(1, 1))]
+    hand.say(1, Commit(1, 2, position=3, token_ids=(5,), window=3))
+    hand.rest()
+    assert hand.tokens(1, path=0) == [6, 7, 5]
+    assert len(hand.idle()) == 2
+
+
+def test_without_credit_no_guess_is_owed() -> None:
+    """A paused session says nothing; the commit that gives it credit is answered, though it holds no token."""
+    hand = HandLoop(NgramDrafter(ngram_info(), max_sessions=4))
+    hand.say(1, opening([5, 6], 0))
+    hand.say(1, Commit(1, 1, position=2, token_ids=(7,), window=0))
+    hand.rest()
+    assert hand.idle() == []
+    hand.say(1, Commit(1, 2, position=3, token_ids=(), window=3))
+    hand.rest()
+    assert hand.idle() == [(1, Idle(1, 2))]
+
+
+def test_a_model_always_has_a_guess() -> None:
+    """Whatever is committed, a session of the model or the hybrid drafter is never called idle."""
+    for drafter in (ModelDrafter(RecordingEngine()), HybridDrafter(ModelDrafter(RecordingEngine()))):
+        hand = HandLoop(drafter)
+        hand.say(1, opening([7], 3))
+        hand.rest()
+        for number, token in enumerate([8, 40, 41, 7, 8], start=1):
+            hand.say(1, Commit(1, number, position=number, token_ids=(token,), window=3))
+            hand.rest()
+        assert hand.idle() == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,6 +1,7 @@
 """`python -m draft_service` as a real process on the fake engine."""
 
 import asyncio
+import os
 import re
 import signal
 import sys
@@ -10,8 +11,9 @@ from contextlib import asynccontextmanager
 
 import psutil
 import pytest
-from draft_client import PATIENCE, Client
+from draft_client import Client
 from draft_harness import ngram_info, opening
+from support.timing import PATIENCE
 
 from draft_service.__main__ import serve
 from draft_service.config import DraftConfig
@@ -22,9 +24,6 @@ from draftwire.rpc.client import connect
 from draftwire.service import pin
 from draftwire.session import Close
 from draftwire.v1.draft_service_pb2_grpc import DraftServiceStub
-
-#: Importing torch on a busy machine takes long. Seconds.
-START = 60.0
 
 
 @asynccontextmanager
@@ -43,7 +42,7 @@ async def process(*flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
 async def logged(child: asyncio.subprocess.Process, pattern: str) -> re.Match[str]:
     """Read the log until a line matches."""
     assert child.stderr
-    async with asyncio.timeout(START):
+    async with asyncio.timeout(PATIENCE):
         while line := await child.stderr.readline():
             if found := re.search(pattern, line.decode()):
                 return found
@@ -53,7 +52,8 @@ async def logged(child: asyncio.subprocess.Process, pattern: str) -> re.Match[st
 @pytest.mark.e2e
 async def test_serves_then_drains_on_sigterm() -> None:
     """It drafts; upon SIGTERM it says Draining, waits for the session to be closed, and exits with 0."""
-    async with process("--draft", "fake:", "--served-model-name", "mine", "--cpu-affinity", "0") as child:
+    core = str(min(os.sched_getaffinity(0)))
+    async with process("--draft", "fake:", "--served-model-name", "mine", "--cpu-affinity", core) as child:
         port = (await logged(child, r"serving mine .*:(\d+)$"))[1]
         async with connect(f"127.0.0.1:{port}") as channel:
             client = await Client(DraftServiceStub(channel)).greet()
@@ -76,7 +76,7 @@ async def test_what_ends_it_before_it_serves(failure: EngineError | None) -> Non
         if failure:
             raise failure
         loop.call_soon_threadsafe(loading.set)
-        loaded.wait(START)
+        loaded.wait(PATIENCE)
         return NgramDrafter(ngram_info(), max_sessions=1)
 
     serving = asyncio.create_task(serve(DraftConfig(port=0, metrics_port=0), stop, slow_or_broken))
@@ -99,7 +99,7 @@ async def test_a_missing_model_is_said_in_a_line() -> None:
     """Exit code 1, the model's name, no traceback."""
     async with process("--draft", "/nowhere") as child:
         assert child.stderr
-        log = (await asyncio.wait_for(child.stderr.read(), START)).decode()
+        log = (await asyncio.wait_for(child.stderr.read(), PATIENCE)).decode()
         assert "draft: error: /nowhere" in log
         assert "Traceback" not in log
         assert await child.wait() == 1

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import grpc
 import pytest
-from draft_client import HELLO, PATIENCE, TARGET, Client, draft_worker
+from draft_client import HELLO, TARGET, Client, draft_worker
 from draft_harness import ngram_info, opening
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.timing import PATIENCE
 from torch import Tensor
 
 from draft_service.config import DraftConfig
@@ -165,7 +166,7 @@ async def test_streams_are_limited() -> None:
 
 async def test_drain_waits_for_the_sessions() -> None:
     """Draining is said, health is NOT_SERVING, the open session drafts on; once it is closed the streams end."""
-    async with draft_worker(shutdown_grace=30) as running:
+    async with draft_worker(shutdown_grace=PATIENCE) as running:
         client = await running.stream()
         await client.say(opening([7], 2))
         await client.tokens(1, path=0, position=1, count=2)
@@ -182,7 +183,7 @@ async def test_drain_waits_for_the_sessions() -> None:
         assert await late.status() is grpc.StatusCode.UNAVAILABLE
         await client.say(Close(1))
         assert await client.status() is grpc.StatusCode.UNAVAILABLE
-        await asyncio.wait_for(draining, 10)
+        await asyncio.wait_for(draining, PATIENCE)
 
 
 async def test_a_drain_does_not_wait_for_ever() -> None:

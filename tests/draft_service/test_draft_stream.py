@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from draft_harness import opening
+from support.timing import PATIENCE
 
 from draft_service.inbox import Event, StepArrived
 from draft_service.stream import MAX_WAITING_ENTRIES, Stream, read_hello
@@ -64,7 +65,7 @@ async def test_reading_and_merging_go_on_while_a_write_waits() -> None:
     peer.say(VerifierStep(opens=(opening([7], 1),)))
     for position in (2, 3, 4):
         stream.add(proposal(position))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while not peer.posted:
             await asyncio.sleep(0)
     assert isinstance(peer.posted[0], StepArrived)

@@ -1,6 +1,7 @@
 """`draftwire up` and `draftwire generate` as a person uses them, on the fake models."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -8,6 +9,8 @@ import sys
 
 import psutil
 import pytest
+from support.processes import gone
+from support.timing import PATIENCE
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +27,7 @@ async def start(*words):
 
 async def finish(process):
     """(exit code, stdout, stderr)."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
@@ -32,7 +35,7 @@ async def finish(process):
 async def endpoints(up):
     """{service: address} once `draftwire up` has printed them all."""
     found = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while line := (await up.stdout.readline()).decode():
             if " grpc " in line:
                 name, _, rest = line.partition(" grpc ")
@@ -110,7 +113,7 @@ async def test_up_ends_when_a_service_dies(tmp_path):
     code, _, err = await finish(up)
     assert code == 1
     assert "verify worker ended (exit code -9)" in err
-    assert not psutil.wait_procs(children, timeout=5)[1]
+    await gone(*children)
     assert "earlier run" not in (tmp_path / "gateway.log").read_text()
     assert "earlier run" in (tmp_path / "gateway.log.1").read_text()
 
@@ -123,7 +126,32 @@ async def test_second_ctrl_c_leaves_nothing_behind(tmp_path):
     assert len(children) == 3
     up.send_signal(signal.SIGINT)
     await asyncio.sleep(0.1)
-    up.send_signal(signal.SIGINT)
+    with contextlib.suppress(ProcessLookupError):  # it may be done
+        up.send_signal(signal.SIGINT)
     await finish(up)
-    _, alive = psutil.wait_procs(children, timeout=5)
-    assert not alive
+    await gone(*children)
+
+
+async def test_no_service_outlives_a_killed_up(tmp_path):
+    """kill -9 of `draftwire up` in mid answer: the services finish it, drain and end, all three."""
+    slow = ("--target", "fake:step_seconds=0.02", "--draft", "fake:")
+    up = await start("up", *slow, "--port", "0", "--log-dir", str(tmp_path))
+    gateway = (await endpoints(up))["gateway"]
+    children = psutil.Process(up.pid).children(recursive=True)
+    assert len(children) == 3
+    words = ("--temperature", "0", "--max-tokens", "100", "--no-speculation", "--json")
+    ask = await start("generate", "A", "--gateway", gateway, *words)
+    await ask.stdout.read(1)
+    up.kill()
+    await up.wait()
+    code, out, err = await finish(ask)
+    try:
+        await gone(*children)
+    finally:
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["usage"]["completion_tokens"] == 100
+    for name in ("gateway", "verify", "draft"):
+        assert "draining" in (tmp_path / f"{name}.log").read_text()

@@ -3,11 +3,10 @@
 import threading
 
 import pytest
+from support.timing import PATIENCE
 
 from draftwire.engine.thread import EngineThread
 from draftwire.errors import ResourceExhausted
-
-PATIENCE = 10.0
 
 
 class Recorder:

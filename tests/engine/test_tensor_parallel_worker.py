@@ -8,8 +8,11 @@ import grpc
 import psutil
 import pytest
 import tiny_models
+from support.processes import gone
+from support.timing import PATIENCE
 
 from draftwire.cli.processes import ServiceProcess
+from draftwire.engine import parallel
 from draftwire.errors import Unavailable
 from draftwire.rpc.client import connect
 from draftwire.rpc.convert_verify import event_from_proto, generate_request_to_proto
@@ -19,12 +22,19 @@ from draftwire.v1.verify_service_pb2_grpc import VerifyServiceStub
 
 pytestmark = pytest.mark.e2e
 
+#: Tokens of an answer that is not over before a follower that is killed at the first is gone.
+LONG = 4000
+
+#: After which the worker notices by itself that a follower is gone. Seconds.
+SILENCE = parallel.TIMEOUT_SECONDS
+
 FLAGS = {"tensor_parallel_size": 2, "port": 0, "metrics_port": 0, "threads": 1, "max_num_seqs": 4, "shutdown_grace": 30}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tiny_models.save(tmp_path_factory.mktemp("models") / "tiny-llama")
+    model = tiny_models.make("LlamaForCausalLM", max_position_embeddings=LONG + 100)
+    return tiny_models.save(tmp_path_factory.mktemp("models") / "tiny-llama", model)
 
 
 @asynccontextmanager
@@ -41,20 +51,13 @@ async def worker(folder, tmp_path):
         await gone(follower)
 
 
-async def gone(process):
-    """Until it has ended; a process whose parent was killed is nobody's to wait for."""
-    async with asyncio.timeout(10):
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            await asyncio.sleep(0.05)
-
-
-async def answer(stub, on_token):
-    """Greedy tokens to the model's limit; `on_token()` is awaited after the first."""
+async def answer(stub, on_token, count=120):
+    """So many greedy tokens; `on_token()` is awaited after the first."""
     request = GenerateRequest(
-        "test", (5, 6, 7), max_tokens=120, sampling=SamplingParams(temperature=0.0), ignore_eos=True
+        "test", (5, 6, 7), max_tokens=count, sampling=SamplingParams(temperature=0.0), ignore_eos=True
     )
     tokens = []
-    async for proto in stub.Generate(generate_request_to_proto(request), timeout=60):
+    async for proto in stub.Generate(generate_request_to_proto(request), timeout=PATIENCE):
         match event_from_proto(proto):
             case Committed(token_ids=token_ids):
                 if not tokens:
@@ -87,7 +90,7 @@ async def test_killed_follower(folder, tmp_path):
             follower.kill()
 
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await answer(stub, kill)
+            await answer(stub, kill, LONG)
         error = error_of(failed.value)
         assert isinstance(error, Unavailable)
         named = f"rank 1 of 2 (process {follower.pid}) was killed by SIGKILL"
@@ -100,7 +103,7 @@ async def test_killed_while_idle(folder, tmp_path):
     """The same while no call runs: the worker ends at once, not at the next call."""
     async with worker(folder, tmp_path) as (service, follower, _):
         follower.kill()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SILENCE / 2):
             assert await service.wait() == 1
 
 

@@ -25,7 +25,7 @@ from draftwire.rpc.convert_verify import (
     generate_request_to_proto,
 )
 from draftwire.rpc.limits import MAX_MESSAGE_BYTES
-from draftwire.session.messages import Close, Commit, DrafterStep, Ended, Open, Proposal, VerifierStep
+from draftwire.session.messages import Close, Commit, DrafterStep, Ended, Idle, Open, Proposal, VerifierStep
 from draftwire.types import (
     MAX_PROPOSAL_TOKENS,
     MAX_SUPPORT,
@@ -216,14 +216,16 @@ def test_a_drafter_step_beyond_the_limit_is_split() -> None:
     wide = Support(tuple(range(2**31, 2**31 + MAX_SUPPORT)), (1024,) * MAX_SUPPORT)
     tokens = (DraftToken(2**31, wide),) * 16
     step = DrafterStep(
-        proposals=tuple(Proposal(i, 0, 0, tokens) for i in range(800)), ended=(Ended(1, EndReason.INTERNAL),)
+        proposals=tuple(Proposal(i, 0, 0, tokens) for i in range(800)),
+        ended=(Ended(1, EndReason.INTERNAL),),
+        idle=(Idle(2, 3),),
     )
     protos = drafter_message_to_protos(step)
     assert len(protos) > 1
     assert all(proto.ByteSize() <= MAX_MESSAGE_BYTES for proto in protos)
     parts = [drafter_message_from_proto(proto)[0] for proto in protos]
     assert tuple(message for part in parts for message in part.proposals) == step.proposals
-    assert parts[-1].ended == step.ended
+    assert (parts[-1].idle, parts[-1].ended) == (step.idle, step.ended)
 
 
 def test_what_damns_the_stream_is_raised() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from support.timing import PATIENCE
 
 from draftwire.errors import InvalidArgument
 from draftwire.service import serve
@@ -39,7 +40,7 @@ async def test_serves_until_told_or_failed(capsys, failure):
         await asyncio.sleep(0)
     assert json.loads(said) == {"service": "draft", "port": 7, "metrics_port": 9}
     (worker.failed if failure else stop).set()
-    assert await asyncio.wait_for(serving, 5) == int(failure)
+    assert await asyncio.wait_for(serving, PATIENCE) == int(failure)
     assert worker.past == ["started", "drained"]
 
 
@@ -49,7 +50,7 @@ async def test_told_to_stop_while_it_loads(capsys):
     serving = asyncio.create_task(serve("draft", worker, stop, 9))
     await asyncio.sleep(0)
     stop.set()
-    assert await asyncio.wait_for(serving, 5) == 0
+    assert await asyncio.wait_for(serving, PATIENCE) == 0
     assert worker.past == ["drained"]
     assert not capsys.readouterr().out
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from support.timing import PATIENCE, in_some_try
 
 from draftwire.errors import InvalidArgument, Unavailable
 from draftwire.rpc import client as client_module
@@ -23,6 +25,9 @@ from draftwire.v1 import draft_service_pb2_grpc, verify_service_pb2, verify_serv
 SERVICE = "draftwire.v1.DraftService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+#: Granted to a machine that is slow or pauses; where gRPC's own limit is in force it takes a minute. Seconds.
+SLACK = 30.0
 
 
 class SlowServicer(draft_service_pb2_grpc.DraftServiceServicer):
@@ -68,7 +73,7 @@ async def start(port: int = 0) -> tuple[RpcServer, SlowServicer, int]:
 async def health_of(channel: grpc.aio.Channel, service: str) -> int:
     """What the standard health service says."""
     stub = health_pb2_grpc.HealthStub(channel)
-    return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)).status
+    return (await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE)).status
 
 
 async def test_health_and_reflection() -> None:
@@ -121,16 +126,16 @@ async def test_drain_finishes_running_calls_and_refuses_new_ones() -> None:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
         assert (await watch.read()).status == SERVING
         call = asyncio.ensure_future(stub.GetModel(pb.DraftServiceGetModelRequest()))
-        await asyncio.wait_for(servicer.entered.wait(), 5)
-        drain = asyncio.create_task(server.drain(10))
-        assert (await asyncio.wait_for(watch.read(), 5)).status == NOT_SERVING
+        await asyncio.wait_for(servicer.entered.wait(), PATIENCE)
+        drain = asyncio.create_task(server.drain(PATIENCE))
+        assert (await asyncio.wait_for(watch.read(), PATIENCE)).status == NOT_SERVING
         watch.cancel()
         with pytest.raises(Unavailable):
             await wait_ready(late, "late", 0.2)
         assert not drain.done()
         servicer.release.set()
-        assert await asyncio.wait_for(call, 5) == pb.DraftServiceGetModelResponse()
-        await asyncio.wait_for(drain, 5)
+        assert await asyncio.wait_for(call, PATIENCE) == pb.DraftServiceGetModelResponse()
+        await asyncio.wait_for(drain, PATIENCE)
     again, _, same = await start(port)
     assert same == port
     await again.drain(0)
@@ -142,10 +147,10 @@ async def test_drain_cancels_what_outlasts_its_grace() -> None:
     async with connect(f"127.0.0.1:{port}") as channel:
         call = draft_service_pb2_grpc.DraftServiceStub(channel).GetModel(pb.DraftServiceGetModelRequest())
         task = asyncio.ensure_future(call)
-        await asyncio.wait_for(servicer.entered.wait(), 5)
-        await asyncio.wait_for(server.drain(0.1), 5)
+        await asyncio.wait_for(servicer.entered.wait(), PATIENCE)
+        await asyncio.wait_for(server.drain(0.1), PATIENCE)
         with pytest.raises(grpc.aio.AioRpcError):
-            await asyncio.wait_for(task, 5)
+            await asyncio.wait_for(task, PATIENCE)
 
 
 async def test_the_message_limit_is_four_mebibytes() -> None:
@@ -166,16 +171,23 @@ async def test_the_message_limit_is_four_mebibytes() -> None:
 
 async def test_a_restarted_server_is_found_again_within_two_seconds() -> None:
     """The channel reconnects by itself, with a backoff made for failover and not for the internet."""
-    server, _, port = await start()
-    async with connect(f"127.0.0.1:{port}") as channel:
-        await wait_ready(channel, "server", 5)
-        await server.drain(0)
-        with pytest.raises(grpc.aio.AioRpcError):
-            await health_of(channel, "")
-        again, _, _ = await start(port)
-        await wait_ready(channel, "server", 2)
-        assert await health_of(channel, "") == SERVING
-        await again.drain(0)
+
+    async def seconds_to_be_found() -> float:
+        server, _, port = await start()
+        async with connect(f"127.0.0.1:{port}") as channel:
+            await wait_ready(channel, "server", PATIENCE)
+            await server.drain(0)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await health_of(channel, "")
+            again, _, _ = await start(port)
+            began = time.monotonic()
+            await wait_ready(channel, "server", PATIENCE)
+            seconds = time.monotonic() - began
+            assert await health_of(channel, "") == SERVING
+            await again.drain(0)
+        return seconds
+
+    await in_some_try(seconds_to_be_found, lambda seconds: seconds < 2)
 
 
 async def test_nobody_there_is_a_clear_error() -> None:
@@ -202,20 +214,24 @@ async def test_the_cleanup_of_an_ended_call_runs_at_once(how: str) -> None:
     verify_service_pb2_grpc.add_VerifyServiceServicer_to_server(servicer, server.server)
     port = await server.start(["draftwire.v1.VerifyService"])
     async with connect(f"127.0.0.1:{port}") as channel:
+        await wait_ready(channel, "server", PATIENCE)
         call = verify_service_pb2_grpc.VerifyServiceStub(channel).Generate(
-            verify_service_pb2.VerifyServiceGenerateRequest(), timeout=0.2 if how == "past its deadline" else None
+            verify_service_pb2.VerifyServiceGenerateRequest(), timeout=2.0 if how == "past its deadline" else None
         )
         assert (await call.read()).HasField("started")
         if how == "cancelled":
             call.cancel()
-        await asyncio.wait_for(servicer.ended.wait(), 5)
+        await asyncio.wait_for(servicer.ended.wait(), PATIENCE)
     await server.drain(0)
 
 
 @pytest.fixture
 def keepalive_five_times_faster(monkeypatch: pytest.MonkeyPatch) -> float:
-    """Both ends ping after 1 s and wait 0.4 s for an answer; returns the factor. (gRPC pings once a second at most.)"""
-    names = ("keepalive_time_ms", "keepalive_timeout_ms", "ping_timeout_ms", "min_ping_interval_without_data_ms")
+    """Both ends ping after 1 s; returns the factor. (gRPC pings once a second at most.)
+
+    They wait for an answer as long as ever: this machine may be slow.
+    """
+    names = ("keepalive_time_ms", "min_ping_interval_without_data_ms")
     for module in (server_module, client_module):
         options = [(name, value // 5 if name.endswith(names) else value) for name, value in module._OPTIONS]
         monkeypatch.setattr(module, "_OPTIONS", options)
@@ -239,14 +255,14 @@ async def test_a_silent_connection_is_given_up(keepalive_five_times_faster: floa
         await asyncio.gather(forward(reader, to_server[1]), forward(to_server[0], writer))
 
     network = await asyncio.start_server(connected, "127.0.0.1", 0)
-    limit = keepalive_five_times_faster * (KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS) / 1000
+    limit = (keepalive_five_times_faster * KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS) / 1000
     async with connect(f"127.0.0.1:{network.sockets[0].getsockname()[1]}") as channel:
         stub = draft_service_pb2_grpc.DraftServiceStub(channel)
         call = asyncio.ensure_future(stub.GetModel(pb.DraftServiceGetModelRequest()))
-        await asyncio.wait_for(servicer.entered.wait(), 5)
+        await asyncio.wait_for(servicer.entered.wait(), PATIENCE)
         vanished.set()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(call, limit + 2)
+            await asyncio.wait_for(call, limit + SLACK)
         assert isinstance(error_of(caught.value), Unavailable)
     network.close()
     await server.drain(0)
@@ -278,6 +294,6 @@ async def test_drain_does_not_wait_for_health_watchers() -> None:
         assert (await watch.read()).status == SERVING
         await health_pb2_grpc.HealthStub(gone).Watch(request).read()
         await gone.close()
-        await asyncio.wait_for(server.drain(30), 5)
+        await asyncio.wait_for(server.drain(2 * PATIENCE), PATIENCE)
         assert (await watch.read()).status == NOT_SERVING
         assert await watch.read() is grpc.aio.EOF

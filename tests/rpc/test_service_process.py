@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 from prometheus_client import Counter
+from support.timing import PATIENCE
 
 from draftwire.errors import InvalidArgument
 from draftwire.metrics import new_registry, start_metrics_server
@@ -42,7 +43,7 @@ def test_a_signal_sets_stop_and_main_decides(number: signal.Signals) -> None:
     """The first signal only asks; main returns when it is done, and its value is the exit code."""
     with start("await stop.wait(); return 7") as process:
         process.send_signal(number)
-        assert process.wait(10) == 7
+        assert process.wait(PATIENCE) == 7
 
 
 def test_a_second_signal_exits_at_once() -> None:
@@ -52,14 +53,14 @@ def test_a_second_signal_exits_at_once() -> None:
         assert process.stderr is not None
         assert "SIGTERM: draining" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
 def test_an_error_at_start_is_one_line() -> None:
     """Exit code 1 and the error's own text, no traceback."""
     with start('raise InvalidArgument("--port", "is in use")') as process:
         assert process.stderr is not None
-        assert process.wait(10) == 1
+        assert process.wait(PATIENCE) == 1
         assert process.stderr.read() == "some_service: error: --port: is in use\n"
 
 
@@ -70,7 +71,7 @@ def test_metrics_of_two_services_stay_apart() -> None:
         registry = new_registry()
         Counter("things", "Things seen.", registry=registry).inc(value)
         port = start_metrics_server("127.0.0.1", 0, registry)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE) as response:
             texts.append(response.read().decode())
     assert "things_total 1.0" in texts[0]
     assert "things_total 2.0" in texts[1]

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from support.timing import PATIENCE
 
 from draftwire import errors
 from draftwire.rpc.client import connect
@@ -138,9 +139,9 @@ async def test_cancellation_passes_through(served: Any) -> None:
     servicer.act = act
     call = stub.GetModel(pb.DraftServiceGetModelRequest())
     task = asyncio.ensure_future(call)
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), PATIENCE)
     call.cancel()
-    assert await asyncio.wait_for(seen, 5) is asyncio.CancelledError
+    assert await asyncio.wait_for(seen, PATIENCE) is asyncio.CancelledError
     with pytest.raises(asyncio.CancelledError):
         await task
 

@@ -7,6 +7,7 @@ from draftwire.session import (
     DrafterSession,
     DrafterStep,
     Ended,
+    Idle,
     Open,
     Opened,
     Proposal,
@@ -133,10 +134,31 @@ def test_drafter_messages_are_bounded():
 def test_forget_drops_all_of_a_session():
     """A closed session leaves nothing behind."""
     outbox = DrafterOutbox()
-    outbox.add(DrafterStep((Opened(1), Opened(2)), (proposal(5),), (Ended(1, EndReason.INTERNAL),)))
+    outbox.add(DrafterStep((Opened(1), Opened(2)), (proposal(5),), (Ended(1, EndReason.INTERNAL),), (Idle(1, 4),)))
     outbox.forget(1)
     assert outbox.take(10) == DrafterStep(opened=(Opened(2),))
     outbox.forget(3)
+
+
+def test_only_the_latest_idle_waits():
+    """A stuck stream holds one for each session, whatever the number of commits that brought no guess."""
+    outbox = DrafterOutbox()
+    for number in range(100):
+        outbox.add(DrafterStep(idle=(Idle(1, number), Idle(2, 2 * number))))
+    assert len(outbox) == 2
+    step = outbox.take(10)
+    assert sorted(step.idle, key=lambda idle: idle.session_id) == [Idle(1, 99), Idle(2, 198)]
+    assert outbox.take(10) is None
+
+
+def test_an_idle_never_overtakes_guesses():
+    """It leaves with the last of its session's guesses; those of other sessions hold nothing up."""
+    outbox = DrafterOutbox()
+    outbox.add(proposals(proposal(5, 8), proposal(5, 8, session_id=2)))
+    outbox.add(DrafterStep(idle=(Idle(2, 3), Idle(4, 1))))
+    assert outbox.take(10) == DrafterStep((), (proposal(5, 8),), (), (Idle(4, 1),))
+    assert outbox.take(10) == DrafterStep((), (proposal(5, 8, session_id=2),), (), (Idle(2, 3),))
+    assert outbox.take(10) is None
 
 
 def test_credit_bounds_what_waits():

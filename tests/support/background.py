@@ -6,10 +6,9 @@ from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+from support.timing import PATIENCE
 
-#: No test waits longer than this for anything. Seconds.
-PATIENCE = 10.0
+T = TypeVar("T")
 
 
 class Background:

@@ -80,7 +80,7 @@ class FakeVerify(VerifyServiceServicer):
             try:
                 async for event in self._events(wanted):
                     yield event_to_proto(event)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, GeneratorExit):  # the latter where a write was under way
                 self.cancelled.set()
                 raise
             finally:

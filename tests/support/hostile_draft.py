@@ -81,7 +81,7 @@ def aimed(message: Message, opening: pb.Open) -> bytes:
         return message
     shot = pb.SpeculateResponse()
     shot.CopyFrom(message)
-    for entry in (*shot.step.opened, *shot.step.proposals, *shot.step.ended):
+    for entry in (*shot.step.opened, *shot.step.proposals, *shot.step.idle, *shot.step.ended):
         entry.session_id = entry.session_id or opening.session_id
     for proposal in shot.step.proposals:
         proposal.position = (proposal.position + len(opening.token_ids)) % 2**32

@@ -1,14 +1,16 @@
 """A draft worker and a verify worker on fake models inside the test's own process, over real gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from support.timing import PATIENCE
 from support.verify_worker import RunningWorker, verify_worker
 
 from draft_service.config import DraftConfig
+from draft_service.drafters.base import Drafter
 from draft_service.drafters.model import ModelDrafter
 from draft_service.worker import DraftWorker
 from draftwire.engine.fake import FakeEngine
@@ -16,12 +18,14 @@ from draftwire.fake_model import FakeModel
 
 
 @asynccontextmanager
-async def draft_worker(model: FakeModel, *, num_slots: int = 16, **flags: Any) -> AsyncIterator[DraftWorker]:
-    """A draft worker that serves the fake `model`; flags as in DraftConfig."""
+async def draft_worker(
+    model: FakeModel, *, num_slots: int = 16, make_drafter: Callable[[], Drafter] | None = None, **flags: Any
+) -> AsyncIterator[DraftWorker]:
+    """A draft worker that serves the fake `model`, or another drafter; flags as in DraftConfig."""
     flags = {"port": 0, "metrics_port": 0, "max_num_seqs": num_slots, "shutdown_grace": 0.5} | flags
     worker = DraftWorker(
         DraftConfig(**flags),
-        lambda: ModelDrafter(FakeEngine(model, num_slots=num_slots)),
+        make_drafter or (lambda: ModelDrafter(FakeEngine(model, num_slots=num_slots))),
         CollectorRegistry(),
         asyncio.Event(),
     )
@@ -45,6 +49,6 @@ async def pair(draft: FakeModel, target: FakeModel, **flags: Any) -> AsyncIterat
 
 async def connected(verifier: RunningWorker, count: int = 1) -> None:
     """Wait until `count` draft workers are connected."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while verifier.metric("draftwire_verify_draft_workers") != count:
             await asyncio.sleep(0.01)

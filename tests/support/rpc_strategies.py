@@ -73,6 +73,7 @@ drafter_steps = st.builds(
     st.lists(st.builds(m.Opened, uint64), max_size=3).map(tuple),
     st.lists(proposals, max_size=3).map(tuple),
     st.lists(ended, max_size=3).map(tuple),
+    st.lists(st.builds(m.Idle, uint64, uint32), max_size=3).map(tuple),
 )
 loads = st.builds(m.Load, uint32, uint32, st.floats(0, 1e9))
 drafter_messages = hellos | drafter_steps | loads | st.just(m.Draining())

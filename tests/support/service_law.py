@@ -17,7 +17,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry
 from support.chain_engine import ChainEngine, random_delay
 from support.pair import connected
-from support.stats import ToyChain, chi_square_p
+from support.stats import P_VALUE_PASS, P_VALUE_REJECT, ToyChain, chi_square_p
 from support.verify_worker import RunningWorker, output
 
 from draft_service.config import DraftConfig
@@ -66,6 +66,8 @@ LONG = 160
 TESTED = 80
 #: Rounds of answers in which so many must have been; one will do unless the machine is loaded.
 ROUNDS = 30
+#: Tokens of an answer in which a bias shows beyond doubt, and the rounds of them that chance is given.
+BIASED_LONG, BIASED_ROUNDS = 320, 4
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model": lambda: ModelDrafter(draft_engine()),
@@ -135,17 +137,32 @@ async def long_answers(target: RunningWorker, length: int = LONG, **fields) -> l
     return [output(answer) for answer in await asyncio.gather(*calls)]
 
 
+async def follows_the_law(
+    target: RunningWorker, answers: Callable[[], Awaitable[T]], p_value: Callable[[T], float]
+) -> bool:
+    """Whether the answers' p value is above P_VALUE_PASS, or that of a second, independent sample is.
+
+    The machine's timing decides which random numbers are used, so a right service fails a sample now and then, but
+    hardly two; one that is wrong fails both.
+    """
+    for _ in range(2):
+        if p_value(await answers_with_drafts(target, answers)) > P_VALUE_PASS:
+            return True
+    return False
+
+
 async def answers_with_drafts(target: RunningWorker, answers: Callable[[], Awaitable[T]]) -> T:
     """What `answers` gives, added up over rounds until TESTED proposals have been tested; fails after ROUNDS.
 
     Where no step waits for drafts it depends on the machine's load how many come in time.
     """
+    before = judged(target)
     seen = await answers()
     for _ in range(ROUNDS - 1):
-        if judged(target) > TESTED:
+        if judged(target) - before > TESTED:
             break
         seen += await answers()
-    assert judged(target) > TESTED, "the drafts took part"
+    assert judged(target) - before > TESTED, "the drafts took part"
     return seen
 
 
@@ -177,6 +194,16 @@ def p_value_of_pairs(texts: Sequence[Sequence[int]], sampling: SamplingParams = 
         (a, b, c): begun[a] / seen.total() * rows[a][b] * rows[b][c] for a, b, c in product(range(len(rows)), repeat=3)
     }
     return chi_square_p(seen, law)
+
+
+async def breaks_the_law(target: RunningWorker) -> bool:
+    """Whether the p value of long answers falls below P_VALUE_REJECT within a few rounds of them."""
+    texts: list[list[int]] = []
+    for _ in range(BIASED_ROUNDS):
+        texts += await long_answers(target, BIASED_LONG)
+        if p_value_of_pairs(texts) < P_VALUE_REJECT:
+            return True
+    return False
 
 
 def judged(target: RunningWorker) -> float:

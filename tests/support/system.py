@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
+from support.timing import PATIENCE
 
 from draftwire.cli.client import Transcript, stream
 from draftwire.cli.processes import ServiceProcess, free_port
@@ -28,7 +29,7 @@ class System:
     drafters: list[ServiceProcess]
     channel: grpc.aio.Channel = field(init=False)
 
-    async def generate(self, prompt: Sequence[int], on_text=None, timeout=60, **fields: Any) -> Transcript:
+    async def generate(self, prompt: Sequence[int], on_text=None, timeout=PATIENCE, **fields: Any) -> Transcript:
         """One answer through the gateway; `on_text(transcript)` is awaited at every event."""
         sampling = SamplingParams(temperature=fields.pop("temperature", 0.0))
         request = pb.GatewayServiceGenerateRequest(
@@ -46,7 +47,7 @@ async def metric(service: ServiceProcess, name: str, **labels: str) -> float:
     """A sample's value from the service's /metrics; 0 if it has none yet."""
 
     def fetch() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=5) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{service.metrics_port}/metrics", timeout=PATIENCE) as reply:
             return reply.read().decode()
 
     families = text_string_to_metric_families(await asyncio.to_thread(fetch))
@@ -54,7 +55,9 @@ async def metric(service: ServiceProcess, name: str, **labels: str) -> float:
     return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
 
-async def until_metric(service: ServiceProcess, name: str, value: float, seconds: float = 20, **labels: str) -> None:
+async def until_metric(
+    service: ServiceProcess, name: str, value: float, seconds: float = PATIENCE, **labels: str
+) -> None:
     """Wait until a sample has this value."""
     async with asyncio.timeout(seconds):
         while await metric(service, name, **labels) != value:
@@ -126,7 +129,7 @@ async def system(
 
 
 async def _until_serving(channel: grpc.aio.Channel) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         async for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()):
             if reply.status == health_pb2.HealthCheckResponse.SERVING:
                 return

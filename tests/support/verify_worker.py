@@ -1,11 +1,12 @@
 """A verify worker on a fake target inside the test's own process, over real gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from support.timing import PATIENCE
 
 from draftwire.engine.fake import FakeEngine, FakeModel
 from draftwire.rpc.client import connect
@@ -27,7 +28,7 @@ class RunningWorker:
         self.registry = registry
 
     async def events(
-        self, request: GenerateRequest, timeout: float = 20
+        self, request: GenerateRequest, timeout: float = PATIENCE
     ) -> AsyncIterator[Started | Committed | Finished]:
         """The stream of one answer; closing it cancels the call."""
         call = self.stub.Generate(generate_request_to_proto(request), timeout=timeout)
@@ -37,7 +38,7 @@ class RunningWorker:
         finally:
             call.cancel()
 
-    async def generate(self, prompt: Sequence[int], *, timeout: float = 20, **fields: Any) -> Answer:
+    async def generate(self, prompt: Sequence[int], *, timeout: float = PATIENCE, **fields: Any) -> Answer:
         """Every event of one answer."""
         request = GenerateRequest("test", tuple(prompt), **fields)
         return [event async for event in self.events(request, timeout)]
@@ -45,6 +46,12 @@ class RunningWorker:
     def metric(self, name: str, **labels: str) -> float:
         """A sample's value; 0 if it has none yet."""
         return self.registry.get_sample_value(name, labels) or 0.0
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until it holds. What a step counts may show in the metrics only after its tokens have arrived."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.005)
 
 
 def output(answer: Answer) -> list[int]:

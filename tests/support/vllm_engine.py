@@ -2,17 +2,17 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from support.system import metric, until_metric
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from draftwire.cli.processes import ServiceProcess, free_port
 from draftwire.models import EMBEDDED_TARGET, resolve
@@ -27,6 +27,22 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 K = 4
 PROPOSER = "draftwire.vllm_plugin.NullProposer"
 SCHEDULER = "draftwire.vllm_plugin.RemoteDraftScheduler"
+
+TEXTS = (
+    "The capital of France is",
+    "Once upon a time there was",
+    "def add(a, b):",
+    "List three colours:",
+    "Water boils at",
+    "1, 2, 3, 4, 5,",
+    "import numpy as np",
+    "To be or not to be",
+)
+#: Of an answer; and of a long one.
+TOKENS, MANY_TOKENS = 24, 72
+
+#: In how many seconds of answers drafts must have come in time at least once; the first answers do on an idle machine.
+PATIENCE = 120.0
 
 #: How long vLLM's processes may take to end before they are killed.
 SHUTDOWN_SECONDS = 20.0
@@ -53,6 +69,35 @@ def speculative(**fields: Any) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Plain:
+    """Prompts, and plain vLLM's greedy answers to them of MANY_TOKENS tokens."""
+
+    prompts: list[list[int]]
+    answers: list[list[int]]
+
+
+def plain_answers() -> Plain:
+    """From an engine without the plug-in, which is gone afterwards."""
+    from vllm import LLM  # noqa: PLC0415  reads the environment above
+
+    tokenizer = AutoTokenizer.from_pretrained(resolve(EMBEDDED_TARGET))
+    prompts = [tokenizer(text)["input_ids"] for text in TEXTS]
+    llm = LLM(**arguments())
+    try:
+        answers = [answer.token_ids for answer in greedy(llm, prompts, MANY_TOKENS)]
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+    return Plain(prompts, answers)
+
+
+def greedy(llm: Any, prompts: Sequence[Sequence[int]], max_tokens: int) -> list["Answered"]:
+    """Greedy answers of a vLLM `LLM`, all at once."""
+    inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+    outputs = llm.generate(inputs, _params(max_tokens=max_tokens), use_tqdm=False)
+    return [Answered.of(output.outputs[0]) for output in outputs]
+
+
 def arguments(**options: Any) -> dict[str, Any]:
     """Engine arguments that every test shares."""
     return {
@@ -60,8 +105,8 @@ def arguments(**options: Any) -> dict[str, Any]:
         "dtype": "float32",
         "enforce_eager": True,
         "max_model_len": 256,
-        "max_num_seqs": 32,
-        "max_num_batched_tokens": 256,
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 128,
         "block_size": 32,
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     } | options
@@ -74,6 +119,11 @@ class Answered:
     token_ids: list[int]
     text: str
     speculation: Any
+
+    @classmethod
+    def of(cls, output: Any) -> Self:
+        """From vLLM's CompletionOutput."""
+        return cls(list(output.token_ids), output.text, output.spec_decode_metrics)
 
     @property
     def drafted(self) -> int:
@@ -101,36 +151,50 @@ class Engine:
         self.llm = llm
         self._asked = 0
 
-    async def answer(
-        self, prompt: Sequence[int], *, limit: int | None = None, on_tokens: Any = None, **sampling: Any
-    ) -> Answered:
-        """One answer; `on_tokens(count)` is awaited as it grows, `limit` is the caller's own K."""
-        from vllm import SamplingParams  # noqa: PLC0415  reads the environment above
-        from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
+    async def answer(self, prompt: Sequence[int], *, limit: int | None = None, **sampling: Any) -> Answered:
+        """One answer; `limit` is the caller's own K."""
+        (done,) = await self._answers(prompt, _params(limit, **sampling))
+        return Answered.of(done)
 
-        extra = {} if limit is None else {LIMIT_ARGUMENT: limit}
-        params = SamplingParams(
-            **({"temperature": 0, "ignore_eos": True} | sampling),
-            extra_args=extra,
-            output_kind=RequestOutputKind.CUMULATIVE,
-        )
-        self._asked += 1
-        output = None
-        async for output in self.llm.generate({"prompt_token_ids": list(prompt)}, params, f"test-{self._asked}"):
-            if on_tokens:
-                await on_tokens(len(output.outputs[0].token_ids))
-        done = output.outputs[0]
-        return Answered(list(done.token_ids), done.text, done.spec_decode_metrics)
+    async def draw(self, prompt: Sequence[int], count: int, **sampling: Any) -> list[list[int]]:
+        """The tokens of `count` answers to one prompt, all of them at once."""
+        return [list(part.token_ids) for part in await self._answers(prompt, _params(n=count, **sampling))]
+
+    async def stream(self, prompt: Sequence[int], **sampling: Any) -> AsyncIterator[list[int]]:
+        """The tokens of one answer as they come."""
+        async with aclosing(self._outputs(prompt, _params(delta=True, **sampling))) as outputs:
+            async for output in outputs:
+                yield list(output.outputs[0].token_ids)
 
     async def answers(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Answered]:
         """An answer to each prompt, all of them at once."""
         return await asyncio.gather(*(self.answer(prompt, **options) for prompt in prompts))
+
+    async def _answers(self, prompt: Sequence[int], params: Any) -> Any:
+        (output,) = [output async for output in self._outputs(prompt, params)]
+        return output.outputs
+
+    def _outputs(self, prompt: Sequence[int], params: Any) -> Any:
+        self._asked += 1
+        return self.llm.generate({"prompt_token_ids": list(prompt)}, params, f"test-{self._asked}")
 
     def counter(self, name: str) -> float:
         """One of vLLM's own metrics."""
         from vllm.v1.metrics.reader import get_metrics_snapshot  # noqa: PLC0415
 
         return sum(metric.value for metric in get_metrics_snapshot() if metric.name == name)
+
+
+def _params(limit: int | None = None, *, delta: bool = False, **sampling: Any) -> Any:
+    """Sampling parameters, greedy and without an early end where they don't say otherwise."""
+    from vllm import SamplingParams  # noqa: PLC0415  reads the environment above
+    from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415
+
+    return SamplingParams(
+        **({"temperature": 0, "ignore_eos": True} | sampling),
+        extra_args={} if limit is None else {LIMIT_ARGUMENT: limit},
+        output_kind=RequestOutputKind.DELTA if delta else RequestOutputKind.FINAL_ONLY,
+    )
 
 
 @asynccontextmanager
@@ -149,11 +213,10 @@ async def engine(**options: Any) -> AsyncIterator[Engine]:
 
 
 def assert_same(prompts: Sequence[list[int]], answers: Sequence[Answered], expected: Sequence[list[int]]) -> None:
-    """The answers are the expected ones; a first difference is at a near tie (< 1e-3 in logits), counted and shown."""
+    """The answers begin as the expected ones; a first difference is at a near tie (< 1e-3 in logits), and shown."""
     ties = 0
     for prompt, answer, tokens in zip(prompts, answers, expected, strict=True):
-        assert len(answer.token_ids) == len(tokens)
-        pairs = enumerate(zip(answer.token_ids, tokens, strict=True))
+        pairs = enumerate(zip(answer.token_ids, tokens, strict=False))
         first = next((i for i, (ours, theirs) in pairs if ours != theirs), None)
         if first is not None:
             ties += 1
@@ -161,6 +224,18 @@ def assert_same(prompts: Sequence[list[int]], answers: Sequence[Answered], expec
             assert abs(logits[answer.token_ids[first]] - logits[tokens[first]]) < 1e-3
     print(f"answers that differ, at a near tie: {ties} of {len(answers)}")
     assert ties <= 1
+
+
+async def accepted(answers: Callable[[], Awaitable[list[Answered]]]) -> list[Answered]:
+    """The first round of `answers()` in which drafts were accepted; fails after PATIENCE.
+
+    Where the machine is busy a step may have waited its longest before its proposals came.
+    """
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            made = await answers()
+            if any(answer.accepted for answer in made):
+                return made
 
 
 @cache
@@ -192,7 +267,7 @@ async def draft_worker(logs: Path, draft: str, flags: Mapping[str, Any] = {}) ->
 
 async def workers(count: int) -> None:
     """Wait until the engine is connected to so many draft workers."""
-    await until_metric(PLUGIN, "draftwire_verify_draft_workers", count)
+    await until_metric(PLUGIN, "draftwire_verify_draft_workers", count, PATIENCE)
 
 
 async def plugin_metric(name: str, **labels: str) -> float:

@@ -43,19 +43,16 @@ def begin(remote: RemoteDrafts, prompt: Sequence[int], max_tokens: int, limit: i
     return speculation
 
 
-def step(remote: RemoteDrafts, running: Sequence[Speculation], target: FakeModel) -> float:
-    """One step over all that run; returns how long it waited for proposals, seconds."""
+def step(remote: RemoteDrafts, running: Sequence[Speculation], target: FakeModel) -> None:
+    """One step over all that run."""
     remote.supply(running)
-    began = time.monotonic()
     remote.wait(running)
-    waited = time.monotonic() - began
     proposals = [remote.proposals(speculation) for speculation in running]
     time.sleep(STEP)
     remote.measured(sum(1 + len(proposed) for proposed in proposals), STEP)
     remote.commit(
         [_verify(speculation, proposed, target) for speculation, proposed in zip(running, proposals, strict=True)]
     )
-    return waited
 
 
 def _verify(speculation: Speculation, proposed: Sequence[int], target: FakeModel) -> Outcome:

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from verify_service.policy import (
+    FIRST_WAIT,
     Acceptance,
     Plan,
     Planner,
@@ -91,20 +92,42 @@ def test_clock_recovers_a_linear_step_time():
     clock = StepClock()
     for tokens in (1, 4, 6, 2, 8, 3):
         clock.saw_verify(tokens, 0.05 + 0.002 * tokens)
-    clock.saw_draft_step(0.004)
-    clock.saw_restart(0.01)
-    times = clock.times()
+    clock.saw_draft_step(1, 0.004)
+    clock.saw_restart(1, 0.01)
+    times = clock.times(1)
     assert times.verify_base == pytest.approx(0.05, rel=1e-6)
     assert times.verify_per_token == pytest.approx(0.002, rel=1e-6)
-    assert clock.known
+    assert clock.known(1)
 
 
 def test_one_hiccup_is_not_the_rule():
     """Sixteen sessions whose restarts a hiccup delays together leave the estimate where it was."""
     clock = StepClock()
     for seconds in (0.01,) * 20 + (0.5,) * 16:
-        clock.saw_restart(seconds)
-    assert clock.times().draft_restart == 0.01
+        clock.saw_restart(1, seconds)
+    assert clock.times(1).draft_restart == 0.01
+
+
+def test_each_draft_worker_has_its_own_times():
+    """One near, one far: each has its own estimates and plan beside one target, and what is gone leaves nothing."""
+    clock = StepClock()
+    for _ in range(4):
+        clock.saw_verify(1, 0.051)
+        clock.saw_verify(6, 0.056)
+    for worker, step, restart in ((1, 0.005, 0.007), (2, 0.030, 0.300)):
+        clock.saw_draft_step(worker, step)
+        clock.saw_restart(worker, restart)
+    near, far = clock.times(1), clock.times(2)
+    assert (near.draft_step, near.draft_restart) == (0.005, 0.007)
+    assert (far.draft_step, far.draft_restart) == (0.030, 0.300)
+    assert (near.verify_base, near.verify_per_token) == (far.verify_base, far.verify_per_token)
+    planner = Planner("auto", 5, clock)
+    assert planner.plan(0.7, None, 1, 1, worker=1) == choose(5, 0.7, near)
+    assert planner.plan(0.7, None, 1, 1, worker=2) == choose(5, 0.7, far) != choose(5, 0.7, near)
+    assert planner.plan(0.7, None, 1, 1, worker=3) == Plan(5, 1, FIRST_WAIT), "a new one is not judged by the others"
+    clock.worker_gone(2)
+    assert not clock.known(2)
+    assert clock.known(1)
 
 
 def test_acceptance_follows_what_it_sees():
@@ -121,16 +144,16 @@ def test_acceptance_follows_what_it_sees():
 def test_schedules():
     """Lock step waits for K, eager never waits, a caller's limit binds, and K = 0 is probed now and then."""
     clock = StepClock()
-    assert Planner("lockstep", 5, clock).plan(0.5, None, 1, 0).min_proposals == 5
-    assert Planner("eager", 5, clock).plan(0.5, 3, 1, 0) == Plan(3, 0, 0.0)
-    assert Planner("auto", 5, clock).plan(0.5, 0, 1, 0) == Plan(0, 0, 0.0)
+    assert Planner("lockstep", 5, clock).plan(0.5, None, 1, 0, 1).min_proposals == 5
+    assert Planner("eager", 5, clock).plan(0.5, 3, 1, 0, 1) == Plan(3, 0, 0.0)
+    assert Planner("auto", 5, clock).plan(0.5, 0, 1, 0, 1) == Plan(0, 0, 0.0)
     for _ in range(4):
         clock.saw_verify(1, 0.001)
         clock.saw_verify(64, 0.064)
-    clock.saw_restart(0.5)
+    clock.saw_restart(1, 0.5)
     auto = Planner("auto", 5, clock)
-    assert auto.plan(0.01, None, 64, 1).num_speculative_tokens == 0
-    assert auto.plan(0.01, None, 64, 32).num_speculative_tokens == 1
+    assert auto.plan(0.01, None, 64, 1, 1).num_speculative_tokens == 0
+    assert auto.plan(0.01, None, 64, 32, 1).num_speculative_tokens == 1
 
 
 @pytest.mark.parametrize("acceptance", [0.0, 5e-324, 1e-200, 1.0])

@@ -1,5 +1,6 @@
 """What is kept of prompts and answers: a sample, bounded, whole or not at all, and nothing that waits."""
 
+import functools
 import json
 import logging
 import stat
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.pair import connected, draft_worker
+from support.timing import PATIENCE
 from support.verify_worker import output, verify_worker
 
 from draftwire.errors import InvalidArgument
@@ -157,12 +159,12 @@ def test_a_slow_disk_drops_and_never_waits(tmp_path):
     class SlowFiles(PromptFiles):
         def write(self, content: bytes) -> None:
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE)
 
     kept = PromptArchive(SlowFiles(tmp_path, 1 << 20), file_bytes=80, fraction=1.0, count=counts)
     answer(kept, request(), 1)
     answer(kept, request(), 2)  # does not fit into the file of the first, which is written therefore
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     for _ in range(MAX_WAITING + 5):
         answer(kept, request(), 3)
     assert counts == {"dropped": 5}
@@ -218,7 +220,7 @@ def test_a_folder_that_cannot_be_used(tmp_path):
         PromptFiles(tmp_path / "file", 100)
 
 
-def until(condition, seconds=10.0) -> None:
+def until(condition, seconds=PATIENCE) -> None:
     """Wait for another thread."""
     end = time.monotonic() + seconds
     while not condition():
@@ -265,4 +267,5 @@ async def test_acceptance_by_draft_model():
                 accepted = worker.metric("speculative_decoding_draft_accepted_tokens_total", draft_model=name)
                 assert tested > 10
                 assert accepted == (tested if drafter is good else 0)
-                assert accepted == worker.metric("speculative_decoding_accepted_tokens_total")
+                of_all = functools.partial(worker.metric, "speculative_decoding_accepted_tokens_total")
+                await worker.until(lambda of_all=of_all, accepted=accepted: of_all() == accepted)

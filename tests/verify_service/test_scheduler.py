@@ -103,6 +103,16 @@ def test_no_wait_for_what_the_draft_may_not_send():
     assert not waited_in_vain(paused, 100.0)
 
 
+def test_no_wait_for_a_draft_that_has_no_guess():
+    """It said so of the latest commit: nobody waits, in vain or not; the next commit may bring one."""
+    idle = generation(0, 5, computed=4, plan=Plan(4, 2, 9.0))
+    idle.link.idle = 0
+    assert patience(idle, 0.0) == 0
+    assert not waited_in_vain(idle, 100.0)
+    idle.link.session.commit((7,), 16)
+    assert patience(idle, 0.0) == 9.0
+
+
 def test_waited_in_vain_only_after_tau():
     """With nothing at all after its tau; one proposal is not nothing, and neither is a plan that does not wait."""
     plan = Plan(4, 2, 0.5)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from support.service_law import DRAFTERS, PROMPT, service
+from support.service_law import DRAFTERS, PROMPT, ROUNDS, service
 from support.verify_worker import RunningWorker, output
 
 from draftwire.types import SamplingParams
@@ -24,7 +24,10 @@ async def test_a_seed_fixes_the_answer() -> None:
     assert len({tuple(tokens) for tokens in plain}) == len(seeds)
     for drafter, schedule in (("model", "auto"), ("model", "eager"), ("ngram", "eager"), ("hybrid", "lockstep")):
         async with service(DRAFTERS[drafter], schedule) as target:
-            assert await by_seed(target) == plain
-            assert target.metric("speculative_decoding_accepted_tokens_total")
+            for _ in range(ROUNDS):  # one will do unless the machine is loaded
+                assert await by_seed(target) == plain
+                if target.metric("speculative_decoding_accepted_tokens_total"):
+                    break
+            assert target.metric("speculative_decoding_accepted_tokens_total"), "the drafts took part"
             if schedule == "auto":
                 assert await by_seed(target, num_speculative_tokens=0) == plain

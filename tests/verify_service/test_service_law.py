@@ -6,13 +6,13 @@ from support.service_law import (
     PROMPT,
     SHORT,
     TARGET,
-    answers_with_drafts,
+    follows_the_law,
     long_answers,
     p_value_of_pairs,
     service,
     short_answers,
 )
-from support.stats import P_VALUE_PASS, chi_square_p
+from support.stats import chi_square_p
 
 from draftwire.types import SamplingParams
 
@@ -20,9 +20,9 @@ from draftwire.types import SamplingParams
 @pytest.mark.parametrize(("drafter", "schedule"), [("model", "auto"), ("hybrid", "lockstep"), ("ngram", "eager")])
 async def test_short_answers_have_the_targets_law(drafter: str, schedule: str) -> None:
     """Whole answers, ended by their last token or by their length: chi-square does not reject."""
+    law = TARGET.answer_law(PROMPT[-1], SHORT)
     async with service(DRAFTERS[drafter], schedule) as target:
-        seen = await answers_with_drafts(target, lambda: short_answers(target))
-    assert chi_square_p(seen, TARGET.answer_law(PROMPT[-1], SHORT)) > P_VALUE_PASS
+        assert await follows_the_law(target, lambda: short_answers(target), lambda seen: chi_square_p(seen, law))
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,8 @@ async def test_short_answers_have_the_targets_law(drafter: str, schedule: str) -
 async def test_long_answers_have_the_targets_law(drafter: str, schedule: str, sampling: SamplingParams) -> None:
     """Whatever drafts, whenever steps start, however the distribution is cut: chi-square does not reject."""
     async with service(DRAFTERS[drafter], schedule) as target:
-        texts = await answers_with_drafts(target, lambda: long_answers(target, sampling=sampling))
-    assert p_value_of_pairs(texts, sampling) > P_VALUE_PASS
+        assert await follows_the_law(
+            target,
+            lambda: long_answers(target, sampling=sampling),
+            lambda texts: p_value_of_pairs(texts, sampling),
+        )

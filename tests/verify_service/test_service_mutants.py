@@ -5,16 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from support.service_law import DRAFTERS, EOS, draft_engine, long_answers, p_value_of_pairs, service
-from support.stats import P_VALUE_REJECT
+from support.service_law import DRAFTERS, EOS, breaks_the_law, draft_engine, service
 from torch import Tensor
 
 from draft_service.drafters.model import ModelDrafter, draw_from_model
 from draft_service.session import Session
 from draftwire.session import VerifierSession
 from draftwire.types import WEIGHT_TOTAL, DraftToken
-
-ENOUGH = 320  # tokens of an answer, so that the bias shows beyond doubt
 
 
 def certain_where_likely(logits: Tensor, sessions: Sequence[Session]) -> list[DraftToken]:
@@ -43,7 +40,7 @@ def weight(guess: DraftToken) -> int:
 async def test_a_dishonest_draft_is_caught(draw) -> None:
     """A draft whose q is not what it drew from, by the token's value: chi-square rejects."""
     async with service(lambda: ModelDrafter(draft_engine(), draw=draw), "lockstep") as target:
-        assert p_value_of_pairs(await long_answers(target, ENOUGH)) < P_VALUE_REJECT
+        assert await breaks_the_law(target)
 
 
 async def test_a_gate_on_confidence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +52,7 @@ async def test_a_gate_on_confidence_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(VerifierSession, "pending", only_sure)
     async with service(DRAFTERS["model"], "lockstep") as target:
-        assert p_value_of_pairs(await long_answers(target, ENOUGH)) < P_VALUE_REJECT
+        assert await breaks_the_law(target)
 
 
 async def test_a_dropped_guess_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,4 +64,4 @@ async def test_a_dropped_guess_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(VerifierSession, "pending", never_the_end)
     async with service(DRAFTERS["model"], "lockstep") as target:
-        assert p_value_of_pairs(await long_answers(target, ENOUGH)) < P_VALUE_REJECT
+        assert await breaks_the_law(target)

@@ -16,6 +16,7 @@ from support.background import Background, background
 from support.hostility import ALL, VOCAB, good_answer, ids_beyond
 from support.pair import connected, draft_worker
 from support.rpc_strategies import any_proto, float32
+from support.timing import PATIENCE
 from support.verify_worker import RunningWorker, verify_worker
 
 from draftwire.errors import InvalidArgument
@@ -86,7 +87,7 @@ class Callers:
         good = asyncio.create_task(good_answer(self.target))
         error, last = None, None
         try:
-            async for event in self.generate(message, timeout=10):
+            async for event in self.generate(message, timeout=PATIENCE):
                 last = event
         except grpc.aio.AioRpcError as raised:
             error = raised
@@ -109,7 +110,7 @@ async def serve_callers() -> AsyncIterator[Callers]:
             "/draftwire.v1.VerifyService/Generate", response_deserializer=pb.VerifyServiceGenerateResponse.FromString
         )
         yield Callers(target, generate)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while target.metric("draftwire_verify_running_sessions") + target.metric(
                 "draftwire_verify_waiting_sessions"
             ):

@@ -183,7 +183,7 @@ async def serve_attacked() -> AsyncIterator[Attacked]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "INCOMPATIBLE_PAUSE"):
             patch.setattr(draft_client, name, 0.002)
-        patch.setattr(draft_client, "HELLO_SECONDS", 0.3)
+        patch.setattr(draft_client, "HELLO_SECONDS", 1.0)
         good = FakeModel(vocab_size=VOCAB, max_model_len=GOOD_DRAFT_LEN)
         flags = {"num_speculative_tokens": 4, "schedule": "eager", "stall_seconds": 3600}
         async with hostile_draft() as hostile, draft_worker(good) as draft:
@@ -232,8 +232,11 @@ def test_a_flood_drowns_nobody(attacked: tuple[Background, Attacked]) -> None:
     """Five thousand messages, and one of fifty thousand entries: every token is right all the same."""
     loop, world = attacked
     small: list[Message] = [said(proposal(session_id=2**60 + i, token_ids=[1])) for i in range(5_000)]
-    large = said(ended=[pb.Ended(session_id=2**60 + i, reason=1) for i in range(50_000)])
-    loop.run(world.attack([*small, large], hang_up=True, until="ended"))
+    for large in (
+        said(ended=[pb.Ended(session_id=2**60 + i, reason=1) for i in range(50_000)]),
+        said(idle=[pb.Idle(session_id=2**60 + i, number=1) for i in range(50_000)]),
+    ):
+        loop.run(world.attack([*small, large], hang_up=False, until="ended"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from verify_harness import HandLoop, guesses
 
-from draftwire.session import Ended, Opened
+from draftwire.session import Ended, Idle, Opened
 from draftwire.types import EndReason
 from verify_service.events import Cancel, DraftDown
 from verify_service.policy import Plan
@@ -114,6 +114,42 @@ def test_no_credit_is_no_silence():
     assert hand.metric("draftwire_verify_draft_reassignments_total", reason="silent") == 1
 
 
+def test_no_guess_is_no_silence():
+    """A draft that says of every commit that it has no guess keeps its session; when it stops saying so it loses it."""
+    hand = HandLoop()
+    hand.connect()
+    answer = hand.submit([7], 200)
+    for number in range(1, 101):
+        hand.step(0.5)
+        hand.say(Idle(1, number))
+    assert answer.stats.reassignments == 0
+    assert len(hand.opens()) == 1
+    for _ in range(10):
+        hand.step(0.1)
+    assert answer.stats.reassignments == 0, "ten steps, but no two seconds"
+    hand.step(1.1)
+    assert hand.metric("draftwire_verify_draft_reassignments_total", reason="silent") == 1
+
+
+def test_no_guess_ends_a_wait_but_forgives_none():
+    """What was waited for in vain stays counted, so a draft whose sign comes late is not waited for at every step."""
+    hand = HandLoop(plan=Plan(4, 2, 10.0))
+    hand.connect()
+    answer = hand.submit([7], 50)
+    assert hand.step() == 10
+    hand.say(Idle(1, 0))
+    assert hand.step() == 0
+    assert hand.tokens(answer) == [8]
+    assert answer.link.fruitless_waits == 0
+    for waits in (1, 2):
+        assert hand.step() == 10
+        hand.step(10.0)
+        assert answer.link.fruitless_waits == waits
+        hand.say(Idle(1, answer.link.session.number - 1))
+    assert answer.link.fruitless_waits == 2
+    assert hand.step() == 0
+
+
 def test_guesses_are_never_lost_to_silence():
     """A draft sent guesses and fell silent: they are all tested before it loses the session."""
     hand = HandLoop(plan=Plan(1, 0, 0.0), window=32)
@@ -155,6 +191,26 @@ def test_a_session_that_is_too_long_for_the_draft():
     assert (answer.draft_failures, answer.stats.reassignments, answer.link) == (0, 1, None)
 
 
+def test_a_plan_goes_by_the_sessions_own_worker():
+    """It is made when the session gets its worker, and anew when it moves, by what that worker was measured at."""
+    hand = HandLoop()
+    hand.connect(1)
+    answer = hand.submit([7], 50)
+    hand.step()
+    assert hand.planner.basis[-1] == answer.link.worker == 1
+    hand.say(guesses(1, 0, 2, 50))  # wrong: refuted by commit 2
+    hand.step()
+    hand.now += 0.4
+    hand.say(guesses(1, 2, 3, 10))
+    hand.connect(2)
+    assert hand.clock.times(1).draft_restart == pytest.approx(0.4)
+    assert hand.clock.times(2).draft_restart == 0
+    hand.loop.receive(DraftDown(1))
+    hand.step()
+    assert hand.planner.basis[-1] == answer.link.worker == 2
+    assert hand.clock.times(1).draft_restart == 0, "a worker that is gone is forgotten"
+
+
 class TestRestart:
     """What the policy learns of the time from a correction to the first guess behind it."""
 
@@ -166,7 +222,7 @@ class TestRestart:
         hand.step()
         hand.now += 5
         hand.say(guesses(1, 0, 2, 9))
-        assert not hand.clock.times().draft_restart
+        assert not hand.clock.times(1).draft_restart
 
     def test_from_the_commit_that_names_the_path(self):
         """While the new path is on its way commits follow; it counts from its own, also if it is stale by then."""
@@ -180,7 +236,7 @@ class TestRestart:
             hand.step(0.1)
         hand.say(guesses(1, 2, 3, 60))  # and wrong again
         assert answer.stats.stale_tokens == 1
-        assert hand.clock.times().draft_restart == pytest.approx(0.4)
+        assert hand.clock.times(1).draft_restart == pytest.approx(0.4)
 
     def test_a_later_guess_is_none(self):
         """A draft that had nothing to say at first (n-grams) and guesses further on was not restarting."""
@@ -192,7 +248,7 @@ class TestRestart:
         hand.step()
         hand.step()
         hand.say(guesses(1, 2, 4, 11))
-        assert not hand.clock.times().draft_restart
+        assert not hand.clock.times(1).draft_restart
 
 
 def test_fruitless_waits_are_those_that_were_waited():

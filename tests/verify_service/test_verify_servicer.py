@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from support.timing import PATIENCE
 
 from draftwire.errors import EngineError, ResourceExhausted, Unavailable
 from draftwire.types import Committed, GenerateRequest, ModelInfo
@@ -37,7 +38,7 @@ def servicer(events, **flags):
 
 async def until(events, count):
     """Wait until so much was posted."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while len(events) < count:
             await asyncio.sleep(0)
 
@@ -52,7 +53,7 @@ async def test_a_caller_that_does_not_read_loses_the_answer():
     generation = events[0].generation
     generation.output.put(Committed(1, (2,)))
     generation.output.wake()
-    await asyncio.wait_for(call, 5)
+    await asyncio.wait_for(call, PATIENCE)
     assert events == [Submit(generation), Cancel(generation)]
     assert "not read for 0.01 s" in caller.ended
 

@@ -8,7 +8,7 @@ from draftwire.engine.fake import FakeEngine
 from draftwire.fake_model import FakeModel
 from draftwire.metrics import new_registry
 from draftwire.rpc.backlog import Backlog
-from draftwire.session import Commit, DrafterStep, Ended, Open, Opened, Proposal, VerifierStep
+from draftwire.session import Commit, DrafterStep, Ended, Idle, Open, Opened, Proposal, VerifierStep
 from draftwire.types import Committed, DraftToken, Finished, GenerateRequest, SamplingParams
 from verify_service.draft_pool import DraftWorker
 from verify_service.drafts import Drafts
@@ -28,7 +28,8 @@ class FixedPlan:
     def __init__(self, plan: Plan) -> None:
         self.next = plan
 
-    def plan(self, *_: Any) -> Plan:
+    def plan(self, *basis: Any) -> Plan:
+        self.basis = basis
         return self.next
 
 
@@ -111,16 +112,17 @@ class HandLoop:
         info = self.engine.info
         self.loop.receive(DraftUp(DraftWorker(worker, f"w{worker}", "draft", info.max_model_len, 8, heard_at=self.now)))
 
-    def said(self, entry: Opened | Proposal | Ended, worker: int = 1) -> DraftSaid:
+    def said(self, entry: Opened | Proposal | Idle | Ended, worker: int = 1) -> DraftSaid:
         """The event that a draft worker's message is."""
         step = DrafterStep(
             opened=(entry,) if isinstance(entry, Opened) else (),
             proposals=(entry,) if isinstance(entry, Proposal) else (),
             ended=(entry,) if isinstance(entry, Ended) else (),
+            idle=(entry,) if isinstance(entry, Idle) else (),
         )
         return DraftSaid(worker, step, self.now, 0, Backlog())
 
-    def say(self, entry: Opened | Proposal | Ended, worker: int = 1) -> None:
+    def say(self, entry: Opened | Proposal | Idle | Ended, worker: int = 1) -> None:
         """A draft worker's message arrives now."""
         self.loop.receive(self.said(entry, worker))
 

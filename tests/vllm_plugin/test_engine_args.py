@@ -33,7 +33,9 @@ def test_drafts_bring_the_plug_in():
 @pytest.mark.parametrize("flags", [{}, {"drafts": "a:1", "num_speculative_tokens": 0}])
 def test_no_drafts_no_plug_in(flags):
     """Plain decoding is plain vLLM."""
-    assert "scheduler_cls" not in arguments(**flags)
+    made = arguments(**flags)
+    assert made["scheduler_cls"] == "draftwire.vllm_plugin.plain.plain_scheduler"
+    assert not {"speculative_config", "additional_config"} & made.keys()
 
 
 def test_vllm_args_have_the_last_word():

@@ -5,39 +5,39 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
-import psutil
 import pytest
-from support.system import metric, system
-from transformers import AutoTokenizer
+from support.service_law import TARGET
+from support.system import metric, system, until_metric
+from support.vllm_chain import write_chain
+from support.vllm_processes import engine_core
 
 from draftwire.errors import InvalidArgument
-from draftwire.models import EMBEDDED_TARGET, resolve
 from draftwire.rpc.status import error_of
 from draftwire.types import GenerateRequest, ModelInfo, SamplingParams, Started
 from draftwire.v1.verify_service_pb2 import SpeculationParams
 from draftwire.vllm_plugin.answers import VllmServicer, sampling_params
 from verify_service.config import VerifyConfig
 
-TOKENS = 48
+PROMPT, TOKENS = [0, 3, 0], 48
+VLLM_ARGS = '{"block_size": 32, "kv_cache_memory_bytes": 67108864}'
+MAX_MODEL_LEN = 16384
 MODEL = ModelInfo("m", "f", 100, 1000)
 
 
-@pytest.mark.model
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_gateway_and_callers_notice_nothing(tmp_path: Path) -> None:
     """Greedy answers with a perfect draft and without are equal, statistics and errors are those of every worker."""
-    prompt = AutoTokenizer.from_pretrained(resolve(EMBEDDED_TARGET))("The capital of France is")["input_ids"]
-    verify = {"backend": "vllm", "max_model_len": 256, "max_num_seqs": 4, "schedule": "lockstep"}
-    verify |= {"vllm_args": '{"block_size": 32, "kv_cache_memory_bytes": 268435456}'}
-    flags = {"verify_flags": verify, "draft_flags": {"drafter": "model", "max_model_len": 256, "dtype": "float32"}}
-    async with system(tmp_path, target=EMBEDDED_TARGET, draft=EMBEDDED_TARGET, **flags) as made:
+    model = write_chain(TARGET, tmp_path / "model", MAX_MODEL_LEN)
+    sizes = {"max_model_len": MAX_MODEL_LEN, "max_num_seqs": 4}
+    verify = sizes | {"backend": "vllm", "schedule": "lockstep", "vllm_args": VLLM_ARGS}
+    async with system(tmp_path, target=model, draft=model, verify_flags=verify, draft_flags=sizes) as made:
         worker = made.verifiers[0]
-        plain = await made.generate(prompt, max_tokens=TOKENS, speculation=SpeculationParams(disabled=True))
-        drafted = await made.generate(prompt, max_tokens=TOKENS)
-        async with asyncio.timeout(120):  # a draft as large as the target may come too late on a busy machine
+        plain = await made.generate(PROMPT, max_tokens=TOKENS, speculation=SpeculationParams(disabled=True))
+        drafted = await made.generate(PROMPT, max_tokens=TOKENS)
+        async with asyncio.timeout(120):  # on a busy machine the draft may come too late
             while not drafted.speculation.tested_tokens:
-                drafted = await made.generate(prompt, max_tokens=TOKENS)
+                drafted = await made.generate(PROMPT, max_tokens=TOKENS)
         assert drafted.token_ids == plain.token_ids
         assert drafted.usage.completion_tokens == TOKENS
         assert plain.speculation.steps == TOKENS
@@ -47,30 +47,23 @@ async def test_gateway_and_callers_notice_nothing(tmp_path: Path) -> None:
         assert drafted.speculation.tokens_per_step > 1
         assert await metric(worker, "speculative_decoding_accepted_tokens_total") == drafted.speculation.accepted_tokens
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await made.generate(prompt, max_tokens=4, seed=1)
+            await made.generate(PROMPT, max_tokens=4, seed=1)
         assert "seed: coupled mode needs the native engine" in str(error_of(refused.value))
 
-        call = asyncio.create_task(made.generate(prompt, max_tokens=200))
-        await asyncio.sleep(1)
-        call.cancel()  # its slot is free again: four more find room at once
-        four = await asyncio.gather(*(made.generate(prompt, max_tokens=TOKENS) for _ in range(4)))
+        begun = asyncio.Event()
+
+        async def note(_) -> None:
+            begun.set()
+
+        call = asyncio.create_task(made.generate(PROMPT, note, max_tokens=MAX_MODEL_LEN - len(PROMPT)))
+        await asyncio.wait_for(begun.wait(), 60)
+        call.cancel()
+        await until_metric(worker, "draftwire_verify_running_sessions", 0, 60)
+        four = await asyncio.gather(*(made.generate(PROMPT, max_tokens=TOKENS) for _ in range(4)))
         assert [answer.token_ids for answer in four] == [plain.token_ids] * 4
 
-        orphans = engine_cores(worker.pid)
-        await worker.kill()
-        _, alive = await asyncio.to_thread(psutil.wait_procs, orphans, 20)
-        assert orphans
-        assert not alive, "an engine core without its worker ends"
-
-        await worker.start()
-        for process in engine_cores(worker.pid):
-            process.kill()
-        assert await asyncio.wait_for(worker.wait(), 30) == 1, "a worker without an engine core ends"
-
-
-def engine_cores(pid: int) -> list[psutil.Process]:
-    """vLLM's engine core below a verify worker."""
-    return [process for process in psutil.Process(pid).children(recursive=True) if "EngineCore" in process.name()]
+        (await engine_core(worker.pid)).kill()
+        assert await asyncio.wait_for(worker.wait(), 60) == 1, "a worker without an engine core ends"
 
 
 class FakeLlm:

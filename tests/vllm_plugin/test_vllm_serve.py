@@ -15,19 +15,20 @@ import pytest
 import vllm
 from prometheus_client.parser import text_string_to_metric_families
 from support.vllm_engine import DRAFT_PORT, METRICS_PORT, arguments, draft_worker, speculative
+from support.vllm_processes import all_end, below, engine_core
 
 from draftwire.cli.processes import free_port
-from draftwire.models import EMBEDDED_TARGET
+from draftwire.models import EMBEDDED_DRAFT
 from draftwire.vllm_plugin.speculation import LIMIT_ARGUMENT
 
-pytestmark = [pytest.mark.model, pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.model, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 PLAIN = {"vllm_xargs": {LIMIT_ARGUMENT: 0}}
 
 
 @asynccontextmanager
-async def vllm_serve(log: Path) -> AsyncIterator[str]:
-    """The server's base URL, once it answers."""
+async def vllm_serve(log: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """(the server's base URL, its process), once it answers."""
     port = free_port()
     flags = arguments(port=port, host="127.0.0.1", served_model_name="target") | speculative()
     model = flags.pop("model")
@@ -43,14 +44,14 @@ async def vllm_serve(log: Path) -> AsyncIterator[str]:
     with log.open("wb") as output:
         server = await asyncio.create_subprocess_exec(*words, stdout=output, stderr=output, env=os.environ | told)
     try:
-        async with asyncio.timeout(280):
+        async with asyncio.timeout(600):
             while not await asyncio.to_thread(answers, f"http://127.0.0.1:{port}/health"):
                 assert server.returncode is None, last_words(log)
                 await asyncio.sleep(0.5)
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", server
     finally:
         if server.returncode is None:
-            server.terminate()
+            server.kill()  # which its engine core notices, as the test shows
             await server.wait()
 
 
@@ -84,23 +85,35 @@ def metric(url: str, name: str) -> float:
 
 
 async def test_the_openai_client(tmp_path: Path) -> None:
-    """Completions and streamed chats say the same with drafts as without; vLLM's metrics show the accepted ones."""
-    accepted = "vllm:spec_decode_num_accepted_tokens_total"
-    async with vllm_serve(tmp_path / "vllm.log") as url, draft_worker(tmp_path, EMBEDDED_TARGET):
-        client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none")
-        common = {"model": "target", "temperature": 0, "max_tokens": 24}
-        prompt = "The capital of France is"
-        plain = await client.completions.create(prompt=prompt, extra_body=PLAIN, **common)
-        assert await asyncio.to_thread(metric, url, accepted) == 0
-        drafted = await client.completions.create(prompt=prompt, **common)
-        assert drafted.choices[0].text == plain.choices[0].text != ""
-        assert drafted.usage == plain.usage
+    """Completions and streamed chats say the same with drafts as without; vLLM's metrics show the accepted ones.
 
-        chat = [{"role": "user", "content": "Name three rivers in Europe."}]
-        whole = await client.chat.completions.create(messages=chat, extra_body=PLAIN, **common)
-        pieces = await client.chat.completions.create(messages=chat, stream=True, **common)
-        text = "".join([piece.choices[0].delta.content or "" async for piece in pieces if piece.choices])
-        assert text == whole.choices[0].message.content
-        async with asyncio.timeout(5):
-            while not await asyncio.to_thread(metric, url, accepted):
-                await asyncio.sleep(0.1)
+    Killed, the server leaves no engine core behind.
+    """
+    async with vllm_serve(tmp_path / "vllm.log") as (url, server):
+        async with draft_worker(tmp_path, EMBEDDED_DRAFT):
+            await ask(url)
+        children = below(server.pid)
+        assert await engine_core(server.pid) in children
+        server.kill()
+        assert await all_end(children)
+
+
+async def ask(url: str) -> None:
+    """Completions and chats, plain and with drafts."""
+    accepted = "vllm:spec_decode_num_accepted_tokens_total"
+    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none")
+    common = {"model": "target", "temperature": 0, "max_tokens": 16}
+    prompt = "The capital of France is"
+    plain = await client.completions.create(prompt=prompt, extra_body=PLAIN, **common)
+    assert await asyncio.to_thread(metric, url, accepted) == 0
+    async with asyncio.timeout(120):  # on a busy machine the draft may come too late
+        while not await asyncio.to_thread(metric, url, accepted):
+            drafted = await client.completions.create(prompt=prompt, **common)
+            assert drafted.choices[0].text == plain.choices[0].text != ""
+            assert drafted.usage == plain.usage
+
+    chat = [{"role": "user", "content": "Name three rivers in Europe."}]
+    whole = await client.chat.completions.create(messages=chat, extra_body=PLAIN, **common)
+    pieces = await client.chat.completions.create(messages=chat, stream=True, **common)
+    text = "".join([piece.choices[0].delta.content or "" async for piece in pieces if piece.choices])
+    assert text == whole.choices[0].message.content
