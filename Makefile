@@ -66,7 +66,7 @@ draft: venv models  ## make a draft for the embedded target from nothing: hours 
 	$(DISTILL) collect --output $(DRAFT_RUN)/train0 --seed 0 --tokens 400000 --shard-sequences 512 & first=$$!; \
 	$(DISTILL) collect --output $(DRAFT_RUN)/train2 --seed 2 --tokens 400000 --shard-sequences 512; second=$$?; \
 	wait $$first && exit $$second
-	$(DISTILL) collect --output $(DRAFT_RUN)/eval --seed 1 --tokens 20000 --shard-sequences 128
+	$(DISTILL) collect --output $(DRAFT_RUN)/eval --seed 1 --tokens 15000 --shard-sequences 128
 	$(DISTILL) train --data $(DRAFT_RUN)/train0 --data $(DRAFT_RUN)/train2 --eval-data $(DRAFT_RUN)/eval \
 		--output $(DRAFT_RUN)/run --num-layers 3 --epochs 3
 	$(DISTILL) export --run $(DRAFT_RUN)/run --trimmed $(DRAFT_RUN)/draft

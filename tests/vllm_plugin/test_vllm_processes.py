@@ -36,12 +36,16 @@ async def test_killed(worker: ServiceProcess) -> None:
 
 
 async def test_terminated_while_it_loads(worker: ServiceProcess) -> None:
-    """SIGTERM while vLLM starts: the worker ends without an error, and vLLM's processes with it."""
+    """SIGTERM while vLLM starts: the worker ends without an error, and vLLM's processes with it.
+
+    The engine core stands still, as in a load that heeds no SIGTERM.
+    """
     starting = asyncio.create_task(worker.start())
     core = await engine_core(os.getpid())
     children = below(worker.pid)
     assert core in children
     assert not starting.done()
+    core.suspend()
     worker.signal(signal.SIGTERM)
     assert await all_end(children)
     assert await asyncio.wait_for(worker.wait(), END_SECONDS) == 0
