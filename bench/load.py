@@ -145,4 +145,4 @@ def estimated_times(metrics_port: int) -> StepTimes:
         for sample in family.samples
         if sample.name == "draftwire_verify_estimated_seconds"
     }
-    return StepTimes(**parts)
+    return StepTimes(**{name: parts.get(name, 0.0) for name in StepTimes.__slots__})  # none where nothing speculates

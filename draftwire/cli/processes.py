@@ -7,8 +7,10 @@ Its stdin is a pipe of ours, upon whose end it drains (`draftwire.cli.tethered`)
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -20,6 +22,13 @@ from draftwire.errors import Unavailable
 
 #: Longest that a service may take to load its model and serve.
 START_SECONDS = 600.0
+
+#: Below the ports that systems give to those who ask for any (32768 and up). Each socket that is opened before a
+#: service listens could take such a port of the service's, once in 7,000 times.
+_PORTS = range(20_000, 32_000)
+
+#: Where in _PORTS to look next. No port is given out twice, and another process begins elsewhere.
+_candidates = itertools.count(random.randrange(len(_PORTS)))
 
 #: Lines of a failed service's log that its error quotes.
 QUOTED_LINES = 5
@@ -136,9 +145,12 @@ def command_line(flags: Mapping[str, object]) -> Sequence[str]:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A TCP port that nobody listens on at this moment, and that nobody gets by asking for any port."""
+    for number in itertools.islice(_candidates, len(_PORTS)):
+        port = _PORTS[number % len(_PORTS)]
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise Unavailable(f"every port from {_PORTS.start} to {_PORTS.stop - 1} is taken")
 
 
 def split_cores() -> tuple[list[int], list[int]]:
