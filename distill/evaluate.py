@@ -33,11 +33,13 @@ class Outcome:
         kind: of the text's prompt.
         overlap: [n], chance that a guess is accepted at each output position; 0 where there is none.
         steps: what lock step makes of it at K = 1, 2, .. MAX_K.
+        free: share of the guesses that cost no step of the draft model.
     """
 
     kind: str
     overlap: NDArray[np.float64]
     steps: tuple[Steps, ...]
+    free: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def evaluate(
     for text, temperatures in work:
         for (drafter, temperature), scores in score(text, target, draft, temperatures).items():
             steps = tuple(lock_step(scores, k) for k in range(1, MAX_K + 1))
-            outcome = Outcome(text.kind, scores.overlap, steps)
+            outcome = Outcome(text.kind, scores.overlap, steps, scores.free)
             outcomes.setdefault((drafter, temperature), []).append(outcome)
         positions += (len(text.token_ids) - text.begin) * len(temperatures)
         progress(len(text.token_ids) - text.begin)

@@ -1,7 +1,8 @@
 """Speed to expect of a draft: from its acceptance on texts, the step times of both models, and a round trip.
 
     plain       1 / t_v(1), nothing drafted meanwhile
-    lock step   E_K / (R + K t_d + t_v(K + 1)), E_K the expected tokens of a step (distill.rounds)
+    lock step   E_K / (R + K t_d + t_v(K + 1)), E_K the expected tokens of a step (distill.rounds), t_d in the mean over
+                the text's guesses: those that are looked up take no time
     streaming   the pipeline's model by which the verify worker plans, at the text's accepted / tested
                 (bench.predict.streaming, verify_service.policy.pace)
 
@@ -40,6 +41,12 @@ class Times:
         """With a round trip of so many seconds more between the two services."""
         return Times(self.plain, replace(self.steps, draft_restart=self.steps.draft_restart + round_trip))
 
+    def with_lookups(self, free: float) -> "Times":
+        """With a share of the guesses that take no time: R stays, and a draft step is as long as in the mean."""
+        steps, saved = self.steps, free * self.steps.draft_step
+        steps = replace(steps, draft_step=steps.draft_step - saved, draft_restart=steps.draft_restart - saved)
+        return Times(self.plain, steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -64,10 +71,12 @@ class Forecast:
 def forecast(outcomes: Sequence[Outcome], k: int, times: Times) -> Forecast:
     """What to expect on texts like these, at least one, where a step tests at most k <= MAX_K guesses."""
     steps = [outcome.steps[k - 1] for outcome in outcomes]
-    round_seconds = predict.lock_step_seconds(k, times.steps)
     return Forecast(
         k,
         plain=1 / times.plain,
-        lock_step=median(part.decoded_per_step for part in steps) / round_seconds,
+        lock_step=median(
+            part.decoded_per_step / predict.lock_step_seconds(k, times.with_lookups(outcome.free).steps)
+            for outcome, part in zip(outcomes, steps, strict=True)
+        ),
         streaming=median(predict.streaming(part.acceptance, k, times.steps).tokens_per_second for part in steps),
     )

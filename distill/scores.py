@@ -13,7 +13,7 @@ text it is what tells how long runs are, because easy tokens come in clusters.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -42,11 +42,13 @@ class Scores:
         chance: [n] float64, the same given the text's token. Where the text is not a sample at this temperature, so
             that its tokens say nothing about acceptance, it is the overlap.
         proposed: [n] bool, the drafter has a guess.
+        free: share of its guesses that are looked up and cost no step of the draft model.
     """
 
     overlap: NDArray[np.float64]
     chance: NDArray[np.float64]
     proposed: NDArray[np.bool_]
+    free: float = 0.0
 
 
 def score(
@@ -74,7 +76,9 @@ def score(
                 lookup = _point_mass(p, guesses["hybrid"][own], tokens, sampled)
                 parts.setdefault(("model", temperature), []).append(model)
                 parts.setdefault(("hybrid", temperature), []).append(_either(lookup, model))
-    return {key: _join(scores) for key, scores in parts.items()}
+    found = sum(guess >= 0 for guess in guesses["hybrid"]) / max(1, len(guesses["hybrid"]))
+    free = {"ngram": 1.0, "model": 0.0, "hybrid": found}
+    return {key: _join(scores, free[key[0]]) for key, scores in parts.items()}
 
 
 def ngram_guesses(text: TargetText, sizes: Sequence[int]) -> list[int]:
@@ -113,7 +117,7 @@ def _point_mass(p: Tensor, guesses: Sequence[int], tokens: Tensor, sampled: bool
     proposed = guess >= 0
     overlap = p.gather(1, guess.clamp(min=0)[:, None])[:, 0].double() * proposed
     chance = (guess == tokens).double() if sampled else overlap
-    return Scores(*_arrays(overlap, chance, proposed))
+    return _scores(overlap, chance, proposed)
 
 
 def _drawn(
@@ -129,11 +133,11 @@ def _drawn(
     p_token = p.gather(1, tokens[:, None])[:, 0].double()
     ratio = torch.where(p_token > 0, q_token / p_token, overlap)  # 0 only by rounding: it was drawn
     chance = ratio.clamp(max=1.0) if sampled else overlap
-    return Scores(*_arrays(overlap, chance, torch.ones_like(tokens, dtype=torch.bool)))
+    return _scores(overlap, chance, torch.ones_like(tokens, dtype=torch.bool))
 
 
-def _arrays(*tensors: Tensor) -> Iterator[NDArray[Any]]:
-    return (tensor.cpu().numpy() for tensor in tensors)
+def _scores(overlap: Tensor, chance: Tensor, proposed: Tensor) -> Scores:
+    return Scores(overlap.cpu().numpy(), chance.cpu().numpy(), proposed.cpu().numpy())
 
 
 def _either(lookup: Scores, model: Scores) -> Scores:
@@ -146,6 +150,6 @@ def _either(lookup: Scores, model: Scores) -> Scores:
     )
 
 
-def _join(parts: Sequence[Scores]) -> Scores:
-    names = ("overlap", "chance", "proposed")
-    return Scores(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+def _join(parts: Sequence[Scores], free: float) -> Scores:
+    overlap, chance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("overlap", "chance"))
+    return Scores(overlap, chance, np.concatenate([part.proposed for part in parts]), free)

@@ -34,6 +34,19 @@ def test_lock_step_by_hand():
     assert found.lock_step_speedup == pytest.approx(3 * 42 / 56)
 
 
+def test_what_is_looked_up_takes_no_time():
+    """K = 2, all accepted, half of the guesses looked up: 3 tokens in one draft step and a target step over 3.
+
+    Streaming is foretold as the worker plans: with the step that was measured.
+    """
+    answer = outcome(*[1.0] * 13)
+    found = forecast([replace(answer, free=0.5)], 2, TIMES)
+    assert found.lock_step == pytest.approx(3 / 0.051)
+    assert found.streaming == forecast([answer], 2, TIMES).streaming
+    far = forecast([replace(answer, free=1.0)], 2, TIMES.further_apart(0.010))
+    assert far.lock_step == pytest.approx(3 / 0.056)  # the way remains
+
+
 def test_nothing_accepted():
     """Lock step pays for its guesses; streaming does not speculate and is as fast as plain decoding."""
     found = forecast([outcome(*[0.0] * 9)], 3, TIMES)
