@@ -31,10 +31,11 @@ from bench.report import machine
 from bench.workloads import PROMPTS
 from distill.export import full_model
 from distill.pretrained import load_tokenizer as load_tokenizer_of
-from draftwire.cli.processes import ServiceProcess, free_port
+from draftwire.cli.processes import ServiceProcess
 from draftwire.engine import trimmed
 from draftwire.errors import ModelError
 from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET, resolve
+from draftwire.ports import free_port
 from draftwire.rpc.client import connect
 from gateway.requests import ChatMessage
 from gateway.tokenizer import load_tokenizer

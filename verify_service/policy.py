@@ -197,15 +197,12 @@ class DraftClock:
 
 
 class StepClock:
-    """Online estimates of the four times: the target's by decayed least squares, the draft's for each draft worker.
-
-    A draft worker is an id; nothing is known of None, which stands for none.
-    """
+    """Online estimates of the four times: the target's by decayed least squares, the draft's for each worker, by id."""
 
     def __init__(self, forget: float = 0.98) -> None:
         self._forget = forget
         self._weight = self._n = self._t = self._nn = self._nt = 0.0
-        self._drafts: defaultdict[int | None, DraftClock] = defaultdict(DraftClock)
+        self._drafts: defaultdict[int, DraftClock] = defaultdict(DraftClock)
 
     def saw_verify(self, tokens: int, seconds: float) -> None:
         """A target step over `tokens` tokens took so long."""
@@ -230,11 +227,11 @@ class StepClock:
         """Forget a draft worker; its id never comes back."""
         self._drafts.pop(worker, None)
 
-    def known(self, worker: int | None) -> bool:
+    def known(self, worker: int) -> bool:
         """Whether there is enough to choose by."""
         return self._weight >= 4 and self._drafts[worker].known
 
-    def times(self, worker: int | None) -> StepTimes:
+    def times(self, worker: int) -> StepTimes:
         """The current estimates."""
         weight = max(self._weight, 1e-9)
         mean_n, mean_t = self._n / weight, self._t / weight
@@ -276,7 +273,7 @@ class Planner:
         self._limit = limit
         self._clock = clock
 
-    def plan(self, acceptance: float, limit: int | None, batch: int, step: int, worker: int | None) -> Plan:
+    def plan(self, acceptance: float, limit: int | None, batch: int, step: int, worker: int) -> Plan:
         """A session's plan.
 
         Args:

@@ -7,12 +7,9 @@ Its stdin is a pipe of ours, upon whose end it drains (`draftwire.cli.tethered`)
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
-import random
 import signal
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +20,8 @@ from draftwire.errors import Unavailable
 #: Longest that a service may take to load its model and serve.
 START_SECONDS = 600.0
 
-#: Below the ports that systems give to those who ask for any (32768 and up). Each socket that is opened before a
-#: service listens could take such a port of the service's, once in 7,000 times.
-_PORTS = range(20_000, 32_000)
-
-#: Where in _PORTS to look next. No port is given out twice, and another process begins elsewhere.
-_candidates = itertools.count(random.randrange(len(_PORTS)))
+#: How long a killed process may take to be gone. What it started itself may hold its stdout for longer.
+KILL_SECONDS = 10.0
 
 #: Lines of a failed service's log that its error quotes.
 QUOTED_LINES = 5
@@ -112,9 +105,10 @@ class ServiceProcess:
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL, as a machine that goes down would."""
+        """SIGKILL, as a machine that goes down would; waits at most KILL_SECONDS."""
         self.signal(signal.SIGKILL)
-        await self.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.wait(), KILL_SECONDS)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless it was never started or is gone already."""
@@ -142,15 +136,6 @@ def command_line(flags: Mapping[str, object]) -> Sequence[str]:
         elif value is not None and value is not False:
             words += [flag, str(value)]
     return words
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment, and that nobody gets by asking for any port."""
-    for number in itertools.islice(_candidates, len(_PORTS)):
-        port = _PORTS[number % len(_PORTS)]
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise Unavailable(f"every port from {_PORTS.start} to {_PORTS.stop - 1} is taken")
 
 
 def split_cores() -> tuple[list[int], list[int]]:

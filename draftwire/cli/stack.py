@@ -11,8 +11,9 @@ from typing import Literal
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from draftwire.cli.processes import ServiceProcess, free_port, split_cores
+from draftwire.cli.processes import ServiceProcess, split_cores
 from draftwire.errors import InvalidArgument
+from draftwire.ports import free_port
 from draftwire.rpc.client import connect
 
 Progress = Callable[[str], None]

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import socket
 
 import prometheus_client
 
 from draftwire import service
 from draftwire.errors import ModelError
 from draftwire.metrics import start_metrics_server
+from draftwire.ports import free_port
 from draftwire.vllm_plugin.engine_args import engine_arguments, speculates
 from verify_service.config import VerifyConfig
 
@@ -16,7 +16,7 @@ from verify_service.config import VerifyConfig
 async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
     """Run one verify worker until `stop`; 1 if its engine failed. Raises ModelError if vLLM is missing."""
     service.pin(config.cpu_affinity)
-    metrics_port = config.metrics_port or _free_port(config.host)
+    metrics_port = config.metrics_port or free_port(config.host)
     arguments = engine_arguments(config, metrics_port)
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout is for the line that says we are ready
     try:
@@ -28,8 +28,3 @@ async def serve(config: VerifyConfig, stop: asyncio.Event) -> int:
         metrics_port = start_metrics_server(config.host, config.metrics_port, prometheus_client.REGISTRY)
     worker = VllmWorker(config, arguments, asyncio.Event())
     return await service.serve("verify", worker, stop, metrics_port)
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as server:
-        return int(server.getsockname()[1])

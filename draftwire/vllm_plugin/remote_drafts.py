@@ -202,13 +202,14 @@ class RemoteDrafts:
 
     def _go_on(self, outcome: Outcome, now: float) -> None:
         speculation = outcome.speculation
-        if speculation.stats.steps % REPLAN_STEPS == 0:
+        if speculation.link and speculation.stats.steps % REPLAN_STEPS == 0:
             self._replan(speculation)
         self._drafts.commit(speculation, outcome.token_ids, now)  # with the new plan's credit
         speculation.ready_since = now
 
     def _replan(self, speculation: Speculation) -> None:
-        worker = speculation.link.worker if speculation.link else None
+        assert speculation.link is not None
+        worker = speculation.link.worker
         plan = self._planner.plan(
             speculation.acceptance.rate,
             speculation.request.num_speculative_tokens,

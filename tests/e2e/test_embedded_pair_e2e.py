@@ -18,8 +18,9 @@ from support.timing import in_some_try
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from draftwire.cli.client import Transcript, stream
-from draftwire.cli.processes import ServiceProcess, free_port
+from draftwire.cli.processes import ServiceProcess
 from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET, resolve
+from draftwire.ports import free_port
 from draftwire.types import SpeculationStats
 from draftwire.v1 import gateway_service_pb2 as pb
 

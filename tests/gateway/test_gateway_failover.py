@@ -6,8 +6,8 @@ from grpc_health.v1 import health_pb2
 from support.fake_verify import MODEL, FakeVerify, serve_fake
 from support.gateway import read_all, request, running_gateway
 
-from draftwire.cli.processes import free_port
 from draftwire.errors import EngineError, ResourceExhausted, Unavailable
+from draftwire.ports import free_port
 from draftwire.rpc.status import error_of
 from draftwire.types import ModelInfo
 

@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.timing import PATIENCE
 
 from draftwire.cli.client import Transcript, stream
-from draftwire.cli.processes import ServiceProcess, free_port
+from draftwire.cli.processes import ServiceProcess
+from draftwire.ports import free_port
 from draftwire.rpc.client import connect
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams

@@ -14,8 +14,9 @@ import torch
 from support.system import metric, until_metric
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from draftwire.cli.processes import ServiceProcess, free_port
+from draftwire.cli.processes import ServiceProcess
 from draftwire.models import EMBEDDED_TARGET, resolve
+from draftwire.ports import free_port
 from draftwire.vllm_plugin.speculation import LIMIT_ARGUMENT
 
 # Read by vLLM when it is imported or started: one thread, not bound to a core, and a small place for keys and values.

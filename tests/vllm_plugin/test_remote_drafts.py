@@ -18,8 +18,8 @@ from support.hostile_draft import hostile_draft
 from support.pair import draft_worker
 from support.vllm_steps import TARGET, begin, step
 
-from draftwire.cli.processes import free_port
 from draftwire.fake_model import FakeModel
+from draftwire.ports import free_port
 from draftwire.rpc.backlog import Backlog
 from draftwire.session import DrafterStep, Proposal
 from draftwire.types import DraftToken

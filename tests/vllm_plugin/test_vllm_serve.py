@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.vllm_engine import DRAFT_PORT, METRICS_PORT, arguments, draft_worker, speculative
 from support.vllm_processes import all_end, below, engine_core
 
-from draftwire.cli.processes import free_port
 from draftwire.models import EMBEDDED_DRAFT
+from draftwire.ports import free_port
 from draftwire.vllm_plugin.speculation import LIMIT_ARGUMENT
 
 pytestmark = [pytest.mark.model, pytest.mark.e2e, pytest.mark.timeout(1200)]
