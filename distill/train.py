@@ -34,6 +34,7 @@ from distill.run_folder import begin, check_space, disk_of, finish, step_of
 from distill.student import Student
 from distill.train_options import DRAFT_VOCAB, Train
 from distill.trainer import DistillationTrainer
+from draftwire.engine.parallel_group import leave
 from draftwire.errors import Incompatible, InvalidArgument
 
 #: Options that say where files are or how often to look, and so do not change the result.
@@ -48,6 +49,13 @@ def train(options: Train) -> None:
 
     Raises InvalidArgument, Incompatible, ModelError, ResourceExhausted; the text names the option.
     """
+    try:
+        _train(options)
+    finally:
+        leave()  # only now, when nothing holds the group any more, do its threads end
+
+
+def _train(options: Train) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     data = DistillationData(*options.data)

@@ -118,7 +118,11 @@ class Rank:
 
 
 def leave() -> None:
-    """Take this process's groups down, if there are any, so that it may join others."""
+    """Take this process's groups down, if there are any, so that it may join others and may end.
+
+    Gloo's threads live as long as anything holds a group. One that lets go of a tensor while the interpreter ends
+    aborts the process.
+    """
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -24,7 +24,8 @@ from draftwire.errors import Incompatible
 
 pytestmark = pytest.mark.e2e
 
-TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+TWO = (*TORCHRUN, "2")
 
 
 def run(*arguments: str) -> None:
@@ -114,6 +115,25 @@ def test_one_of_several_processes_writes(together, undisturbed):
     names = [{file.name for file in (run / "checkpoint-6").iterdir()} for run in (together, undisturbed)]
     assert names[0] - names[1] == {"rng_state_0.pth", "rng_state_1.pth"}
     assert names[1] - names[0] == {"rng_state.pth"}
+
+
+def test_no_thread_of_the_group_outlives_training(folder, tmp_path):
+    """One that does may abort the process while the interpreter ends, and torchrun then calls the run failed."""
+    script = f"""
+import pathlib
+from distill import train as training
+from distill.train_options import Train
+
+def names():
+    return {{file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")}}
+
+training.finish = lambda folder: during.update(names())
+during = set()
+training.train(Train.model_validate_json({options(folder, tmp_path / "run").model_dump_json()!r}))
+assert "pt_gloo_runloop" in during, during
+assert "pt_gloo_runloop" not in names(), names()
+"""
+    run(*TORCHRUN, "1", "--no-python", sys.executable, "-c", script)
 
 
 def test_several_processes_go_on(folder, together, tmp_path):
