@@ -20,13 +20,6 @@ class DraftConfig(EngineConfig):
         "replay (for benchmarks only: a recording at a set acceptance)",
     )
 
-    num_branches: int = Field(
-        8, ge=0, le=1024, description="likely corrections that are drafted behind in advance; 0 = none"
-    )
-    branch_batch: int = Field(
-        4, ge=1, le=1024, description="branches fill a forward up to so many sessions and branches together"
-    )
-
     max_num_seqs: int = Field(64, ge=1, le=1024, description="sessions that it can hold")
 
     max_streams: int = Field(64, ge=1, le=1024, description="verify workers that may be connected")

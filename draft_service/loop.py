@@ -128,8 +128,8 @@ class DraftLoop:
             tokens[drafted.source] += len(drafted.tokens)
         for source, count in tokens.items():
             self._metrics.proposed_tokens.labels(source).inc(count)
-        if tokens.keys() <= {"ngram", "branch"}:
-            return  # nothing of it was drafted in this step
+        if tokens.keys() == {"ngram"}:
+            return  # a lookup, not an engine step
         self._step_seconds.append(seconds)
         self._metrics.step_seconds.observe(seconds)
         self._metrics.batch_size.observe(len(drafts))

@@ -51,11 +51,6 @@ class Session:
         return self._protocol.number
 
     @property
-    def window(self) -> int:
-        """How many tokens past the last commit may be drafted."""
-        return self._protocol.window
-
-    @property
     def room(self) -> int:
         """How many more tokens may be drafted now: credit, within the model's length."""
         return max(0, min(self._protocol.room, self._info.max_model_len - len(self._protocol.tokens)))

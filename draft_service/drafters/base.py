@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from draft_service.session import Session
-from draftwire.session import Open
 from draftwire.types import DraftToken, ModelInfo
 
 #: Names a session among all streams: (stream id, session id).
@@ -19,30 +18,6 @@ Key = tuple[int, int]
 
 #: A session with its name.
 Keyed = tuple[Key, Session]
-
-
-class Text(Protocol):
-    """What a model can draft on: a session, or what may become of one."""
-
-    @property
-    def opening(self) -> Open:
-        """How to draw."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """All tokens so far."""
-
-    @property
-    def committed(self) -> int:
-        """How many of `tokens` are final."""
-
-    @property
-    def path(self) -> int:
-        """Names the path of the tokens that are not final; draws on another path are independent."""
-
-    @property
-    def room(self) -> int:
-        """How many more tokens may be drafted now."""
 
 
 @dataclass(frozen=True, slots=True)

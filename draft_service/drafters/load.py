@@ -35,24 +35,20 @@ def _any_vocabulary(config: DraftConfig) -> ModelInfo:
 
 
 def _model_drafter(config: DraftConfig) -> Drafter:
-    from draft_service.drafters.branching import BranchingDrafter  # noqa: PLC0415
     from draft_service.drafters.model import ModelDrafter, draw_from_model  # noqa: PLC0415
     from draft_service.drafters.replay import Replay, read_recordings  # noqa: PLC0415
     from draftwire.engine.load import load_engine  # noqa: PLC0415
 
     replaying = config.drafter == "replay"
     draw = Replay(read_recordings(config.replay_file or ""), config.acceptance) if replaying else draw_from_model
-    num_branches = 0 if replaying else config.num_branches
     engine = load_engine(
         config.draft,
         dtype=config.dtype,
         device=config.device,
-        num_slots=config.max_num_seqs + num_branches,
+        num_slots=config.max_num_seqs,
         max_model_len=config.max_model_len,
         max_batched_tokens=config.max_num_batched_tokens,
         threads=config.engine_threads,
         progress=logger.info,
     )
-    if num_branches:
-        return BranchingDrafter(engine, num_branches=num_branches, batch=config.branch_batch)
     return ModelDrafter(engine, draw=draw, source="replay" if replaying else "model")

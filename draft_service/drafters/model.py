@@ -11,25 +11,24 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from draft_service.drafters.base import Drafted, Key, Text
+from draft_service.drafters.base import Drafted, Key, Keyed
+from draft_service.session import Session
 from draftwire.engine.base import Chunk, Engine
-from draftwire.errors import InvalidArgument
 from draftwire.sampling import DrawKey, draw
 from draftwire.types import DraftToken, ModelInfo
 
 #: Draws one token a session from logits [B, V], row i for session i.
-Draw = Callable[[Tensor, Sequence[Text]], list[DraftToken]]
+Draw = Callable[[Tensor, Sequence[Session]], list[DraftToken]]
 
 
-def draw_from_model(logits: Tensor, texts: Sequence[Text]) -> list[DraftToken]:
-    """Draw from the draft's own q, keyed by each text's seed, path and next position."""
-    return draw(logits, [draw_key(text) for text in texts])
+def draw_from_model(logits: Tensor, sessions: Sequence[Session]) -> list[DraftToken]:
+    """Draw from the draft's own q, keyed by each session's seed, path and next position."""
+    return draw(logits, [_draw_key(session) for session in sessions])
 
 
-def draw_key(text: Text) -> DrawKey:
-    """How a text's next token is drawn."""
-    begin = text.opening
-    return DrawKey(begin.sampling, begin.mode, begin.seed, begin.choice, len(text.tokens), text.path)
+def _draw_key(session: Session) -> DrawKey:
+    begin = session.opening
+    return DrawKey(begin.sampling, begin.mode, begin.seed, begin.choice, len(session.tokens), session.path)
 
 
 def share_budget(lags: Sequence[int], budget: int) -> list[int]:
@@ -79,7 +78,7 @@ class ModelDrafter:
         """The engine's slots."""
         return self._engine.num_slots
 
-    def open(self, key: Key, session: Text) -> bool:
+    def open(self, key: Key, session: Session) -> bool:
         """Take a KV slot; False if none is free."""
         acquired = self._engine.acquire(session.tokens)
         if acquired is None:
@@ -87,23 +86,6 @@ class ModelDrafter:
         slot, held = acquired
         self._cached[key] = _Cached(slot, held)
         return True
-
-    def reserve(self, key: Key) -> None:
-        """Take a KV slot for a text that `share` will begin. Raises InvalidArgument if none is free."""
-        acquired = self._engine.acquire([0])
-        if acquired is None:
-            raise InvalidArgument("--max-num-seqs", "leaves no slot for branches")
-        self._cached[key] = _Cached(acquired[0], 0)
-
-    def share(self, source: Key, target: Key, length: int) -> None:
-        """The target's text begins with the first `length` tokens of the source's, which the source has run."""
-        here, there = self._cached[source], self._cached[target]
-        self._engine.share(here.slot, there.slot, length)
-        there.held, there.ready = length, True
-
-    def held(self, key: Key) -> int:
-        """How many tokens of a text the model has run."""
-        return self._cached[key].held
 
     def truncate(self, key: Key, length: int) -> None:
         """Of the session's tokens only the first `length` still stand."""
@@ -114,12 +96,12 @@ class ModelDrafter:
         """Give the KV slot back."""
         self._engine.release(self._cached.pop(key).slot)
 
-    def step(self, sessions: Sequence[tuple[Key, Text]]) -> list[Drafted] | None:
+    def step(self, sessions: Sequence[Keyed]) -> list[Drafted] | None:
         """One ragged forward over every session that lags."""
         lags = [self._lag(key, session) for key, session in sessions]
         shares = share_budget(lags, self._engine.max_batched_tokens)
         chunks: list[Chunk] = []
-        drawing: list[tuple[Key, Text]] = []
+        drawing: list[Keyed] = []
         for (key, session), share in zip(sessions, shares, strict=True):
             if share:
                 chunks.append(self._chunk(self._cached[key], session.tokens, share))
@@ -132,12 +114,12 @@ class ModelDrafter:
                 drafts.setdefault(key, Drafted(key, [], self._source))
         return list(drafts.values()) if chunks or drafts else None
 
-    def _lag(self, key: Key, session: Text) -> int:
+    def _lag(self, key: Key, session: Session) -> int:
         """Tokens to run: all of them where one may be drawn, else those that no verdict can take back."""
         end = len(session.tokens) if session.room else min(session.committed, len(session.tokens) - 1)
         return max(0, end - self._cached[key].held)
 
-    def _became_ready(self, key: Key, session: Text) -> bool:
+    def _became_ready(self, key: Key, session: Session) -> bool:
         cached = self._cached[key]
         was_ready, cached.ready = cached.ready, cached.ready or cached.held >= session.committed - 1
         return cached.ready and not was_ready

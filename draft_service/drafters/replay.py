@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from draft_service.drafters.base import Text
 from draft_service.drafters.model import draw_from_model
+from draft_service.session import Session
 from draftwire.errors import InvalidArgument
 from draftwire.sampling import Purpose, uniform
 from draftwire.types import DraftToken
@@ -65,7 +65,7 @@ class Replay:
         self._acceptance = acceptance
         self._text_of = lru_cache(maxsize=1024)(self._find_text)
 
-    def __call__(self, logits: Tensor, sessions: Sequence[Text]) -> list[DraftToken]:  # logits [B, V]
+    def __call__(self, logits: Tensor, sessions: Sequence[Session]) -> list[DraftToken]:  # logits [B, V]
         """One token a session; from the model itself where no recording covers the position."""
         drawn = draw_from_model(logits, sessions)
         guesses = logits.argmax(dim=-1).tolist()
@@ -74,7 +74,7 @@ class Replay:
             for session, guess, token in zip(sessions, guesses, drawn, strict=True)
         ]
 
-    def _replay(self, session: Text, guess: int, vocab_size: int) -> DraftToken | None:
+    def _replay(self, session: Session, guess: int, vocab_size: int) -> DraftToken | None:
         position = len(session.tokens)
         text = self._text_of(session.opening.token_ids)
         if position >= len(text):

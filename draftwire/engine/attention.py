@@ -45,10 +45,10 @@ class KVCache:
         self.keys[layer].flatten(0, 1).index_copy_(0, rows, key)
         self.values[layer].flatten(0, 1).index_copy_(0, rows, value)
 
-    def copy(self, source: int, target: int, start: int, end: int) -> None:
-        """Copy positions start .. end - 1 of one slot to another."""
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of one slot to another."""
         for tensor in (*self.keys, *self.values):
-            tensor[target, start:end].copy_(tensor[source, start:end])
+            tensor[target, :length].copy_(tensor[source, :length])
 
 
 @dataclass(frozen=True, slots=True)

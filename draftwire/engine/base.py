@@ -54,12 +54,6 @@ class Engine(Protocol):
         None if every slot is taken.
         """
 
-    def share(self, source: int, target: int, length: int) -> None:
-        """Make one taken slot hold the first `length` tokens that another holds, and nothing else.
-
-        What it holds of them already isn't copied.
-        """
-
     def release(self, slot: int) -> None:
         """Give a slot back; its content may serve a later `acquire`."""
 

@@ -40,12 +40,6 @@ class FakeEngine:
         self._held[slot] = []
         return slot, 0
 
-    def share(self, source: int, target: int, length: int) -> None:
-        """Fill a slot with the beginning of another."""
-        if target not in self._held or length > len(self._held[source]):
-            raise EngineError(f"slot {target} cannot share {length} tokens of slot {source}")
-        self._held[target] = self._held[source][:length]
-
     def release(self, slot: int) -> None:
         """Give a slot back."""
         del self._held[slot]

@@ -71,16 +71,8 @@ class NativeEngine:
         if placement is None:
             return None
         if placement.copy_from is not None:
-            self.copy(placement.copy_from, placement.slot, 0, placement.cached)
+            self.copy(placement.copy_from, placement.slot, placement.cached)
         return placement.slot, placement.cached
-
-    def share(self, source: int, target: int, length: int) -> None:
-        """Fill a slot with the beginning of another (see base.py). A breach of the contract raises EngineError."""
-        if not (self._slots.is_taken(source) and self._slots.is_taken(target)):
-            raise EngineError(f"slots {source} and {target} must be taken to share")
-        if not 0 <= length <= self._slots.length(source):
-            raise EngineError(f"slot {source} holds {self._slots.length(source)} tokens, not {length}")
-        self.copy(source, target, self._slots.share(source, target, length), length)
 
     def release(self, slot: int) -> None:
         """Give a slot back."""
@@ -124,9 +116,9 @@ class NativeEngine:
             return f"a token id is outside 0..{self.info.vocab_size - 1}"
         return None
 
-    def copy(self, source: int, target: int, start: int, end: int) -> None:
-        """Copy positions start .. end - 1 of one slot to another: what `acquire` or `share` decided, done."""
-        self._cache.copy(source, target, start, end)
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` positions of one slot to another: what `acquire` decided, done."""
+        self._cache.copy(source, target, length)
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:  # [sum of num_logits, rows of the head]
         """Run the chunks, which `forward` has checked; in inference mode."""

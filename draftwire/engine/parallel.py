@@ -66,13 +66,13 @@ class TensorParallelEngine(NativeEngine):
         self._closed = threading.Event()
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
-    def copy(self, source: int, target: int, start: int, end: int) -> None:
+    def copy(self, source: int, target: int, length: int) -> None:
         """As in NativeEngine; the followers learn of it with the next plan."""
         with self._lock:
-            self._copies.append(Copy(source, target, start, end))
+            self._copies.append(Copy(source, target, length))
             if len(self._copies) == self.num_slots:  # all that a plan has room for
                 self._send()
-        super().copy(source, target, start, end)
+        super().copy(source, target, length)
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         """As in NativeEngine, on every rank. Raises Unavailable if the ranks fell apart: there is no way back then."""

@@ -16,12 +16,11 @@ from draftwire.engine.base import Chunk
 
 
 class Copy(NamedTuple):
-    """Positions start .. end - 1 of one slot go to another."""
+    """The first `length` positions of one slot go to another."""
 
     source: int
     target: int
-    start: int
-    end: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Plan:
 
 def plan_size(num_slots: int, max_batched_tokens: int) -> int:
     """Numbers that the largest plan takes: a copy and a chunk for every slot, and max_batched_tokens ids."""
-    return 2 + (4 + 4) * num_slots + max_batched_tokens
+    return 2 + 3 * num_slots + 4 * num_slots + max_batched_tokens
 
 
 def encode(plan: Plan, size: int) -> Tensor:  # [size], int32
@@ -55,7 +54,7 @@ def decode(numbers: Tensor) -> Plan:
     """The plan that `encode` made numbers of."""
     values = iter(numbers.tolist())
     num_copies, num_chunks = _take(values, 2)
-    copies = [Copy(*_take(values, 4)) for _ in range(num_copies)]
+    copies = [Copy(*_take(values, 3)) for _ in range(num_copies)]
     heads = [_take(values, 4) for _ in range(num_chunks)]
     chunks = [Chunk(slot, start, _take(values, count), num_logits) for slot, start, count, num_logits in heads]
     return Plan(copies, chunks)

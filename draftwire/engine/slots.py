@@ -56,13 +56,6 @@ class SlotTable:
         self._touch(slot)
         return Placement(target, cached, None if target == source or cached == 0 else source)
 
-    def share(self, source: int, target: int, length: int) -> int:
-        """`target` shall hold the first `length` tokens of `source`; returns how many of them it holds already."""
-        wanted = self._slots[source].token_ids[:length]
-        common = _common_prefix(self._slots[target].token_ids, wanted)
-        self._slots[target].token_ids = wanted
-        return common
-
     def release(self, number: int) -> None:
         """Give a taken slot back; what it holds may be reused."""
         slot = self._slots[number]

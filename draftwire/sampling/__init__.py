@@ -4,7 +4,6 @@
     distribution  logits -> p, after temperature, top-k, top-p, min-p
     coupled       the token that p and the seed alone decide
     support       the draft's side: draw a token, and say exactly what it was drawn from
-    outlook       what the target will probably say, as the draft sees it
     verify        the target's side: accept or correct the proposals of many sessions at once
     reference     the textbook algorithm on dense distributions, for people who only want that
 
@@ -12,7 +11,6 @@ p is always the target's distribution, q the draft's. Everything here is a pure 
 """
 
 from draftwire.sampling.distribution import target_probs
-from draftwire.sampling.outlook import outlook
 from draftwire.sampling.randomness import Purpose, gumbel, uniform
 from draftwire.sampling.reference import verify_draft_tokens
 from draftwire.sampling.support import DrawKey, draft_weights, draw
@@ -26,7 +24,6 @@ __all__ = [
     "draft_weights",
     "draw",
     "gumbel",
-    "outlook",
     "target_probs",
     "uniform",
     "verify",

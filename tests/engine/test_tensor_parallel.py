@@ -68,7 +68,7 @@ def assert_close(rows, expected):
 
 def test_a_plan_survives_the_wire():
     """The numbers are: 1 copy, 2 chunks; the copy; slot, start, tokens, logits of each chunk; the tokens; zeros."""
-    plan = Plan([Copy(3, 0, 0, 7)], [Chunk(0, 7, [11, 12], 1), Chunk(2, 0, [13], 0)])
+    plan = Plan([Copy(3, 0, 7)], [Chunk(0, 7, [11, 12], 1), Chunk(2, 0, [13], 0)])
     numbers = encode(plan, 20)
     assert numbers.tolist() == [1, 2, 3, 0, 7, 0, 7, 2, 1, 2, 0, 1, 0, 11, 12, 13, 0, 0, 0, 0]
     assert decode(numbers) == plan
@@ -76,7 +76,7 @@ def test_a_plan_survives_the_wire():
 
 def test_the_largest_plan_has_room():
     """A copy and a chunk for each of 2 slots, and 5 tokens: 2 + 2 * 3 + 2 * 4 + 5 numbers, all of them used."""
-    plan = Plan([Copy(0, 1, 5, 9)] * 2, [Chunk(0, 1, [1, 2, 3], 1), Chunk(1, 0, [4, 5], 2)])
+    plan = Plan([Copy(0, 1, 9)] * 2, [Chunk(0, 1, [1, 2, 3], 1), Chunk(1, 0, [4, 5], 2)])
     assert plan_size(2, 5) == 21
     assert decode(encode(plan, 21)) == plan
     with pytest.raises(RuntimeError):

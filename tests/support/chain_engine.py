@@ -42,11 +42,6 @@ class ChainEngine:
         self._held[slot] = []
         return slot, 0
 
-    def share(self, source: int, target: int, length: int) -> None:
-        """Fill a slot with the beginning of another."""
-        assert length <= len(self._held[source])
-        self._held[target] = self._held[source][:length]
-
     def release(self, slot: int) -> None:
         """Give a slot back."""
         del self._held[slot]
