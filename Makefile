@@ -58,7 +58,8 @@ bench: venv models  ## measure every mode on the embedded pair
 	$(BIN)/draftwire bench
 
 # From nothing to a draft with its card in $(DRAFT_RUN)/draft. Started again, each step goes on where it was stopped, or
-# finds that it is done. A process of one thread for each core writes more than one process of two threads.
+# finds that it is done. A process of one thread for each core writes more than one process of two threads; training takes
+# all cores.
 DRAFT_RUN ?= build/draft
 DISTILL := OMP_NUM_THREADS=1 $(BIN)/draftwire distill
 
@@ -67,8 +68,8 @@ draft: venv models  ## make a draft for the embedded target from nothing: about 
 	$(DISTILL) collect --output $(DRAFT_RUN)/train2 --seed 2 --tokens 400000 --shard-sequences 512; second=$$?; \
 	wait $$first && exit $$second
 	$(DISTILL) collect --output $(DRAFT_RUN)/eval --seed 1 --tokens 15000 --shard-sequences 128
-	$(DISTILL) train --data $(DRAFT_RUN)/train0 --data $(DRAFT_RUN)/train2 --eval-data $(DRAFT_RUN)/eval \
-		--output $(DRAFT_RUN)/run --num-layers 3 --epochs 3
+	$(BIN)/draftwire distill train --data $(DRAFT_RUN)/train0 --data $(DRAFT_RUN)/train2 --eval-data $(DRAFT_RUN)/eval \
+		--output $(DRAFT_RUN)/run --num-layers 3 --epochs 5
 	$(DISTILL) export --run $(DRAFT_RUN)/run --trimmed $(DRAFT_RUN)/draft
 	$(DISTILL) evaluate --data $(DRAFT_RUN)/eval --draft $(DRAFT_RUN)/draft --run $(DRAFT_RUN)/run --card $(DRAFT_RUN)/draft
 

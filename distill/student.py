@@ -95,9 +95,14 @@ class Student(nn.Module):
         """What training changes, by the name that it is stored under. Tied weights come once."""
         return {name.removeprefix("causal."): p for name, p in self.named_parameters() if p.requires_grad}
 
+    def tables(self) -> list[nn.Parameter]:
+        """What of it looks tokens up or scores them: the matrices with a row for each token. None if trimmed."""
+        modules = (self.causal.get_input_embeddings(), self.causal.get_output_embeddings())
+        return [p for module in modules for p in module.parameters() if p.ndim == 2 and p.requires_grad]
+
     @property
     def checkpoint_bytes(self) -> int:
-        """What a checkpoint takes on the disk: weights, their average and AdamW's two moments, in float32."""
+        """What a checkpoint takes on the disk, at most: weights, their average and AdamW's two moments, in float32."""
         return sum(4 * 4 * parameter.numel() for parameter in self.learnt().values())
 
     def digest(self) -> str:

@@ -107,6 +107,7 @@ def _trainer(
     return DistillationTrainer(
         student,
         arguments,
+        muon=options.optimizer == "muon",
         loss=DistillationLoss(options.loss_temperature, options.loss_alpha, options.loss),
         rows=_rows(student, data.manifest.vocab_size),
         batches=DataLoader(data, batch_sampler=plan[rank : steps * world : world], collate_fn=collate),

@@ -35,9 +35,12 @@ class Train(BaseModel):
     )
     loss_temperature: float = Field(1.0, gt=0, description="temperature at which they are compared")
     loss_alpha: float = Field(0.9, ge=0, le=1, description="weight of that loss; the rest is cross-entropy")
+    optimizer: Literal["muon", "adamw"] = Field(
+        "muon", description="muon (for the matrices of the layers; AdamW for the rest) or AdamW for all"
+    )
     learning_rate: float = Field(3e-3, gt=0, description="at the end of the warm-up; a cosine takes it to 0")
     warmup_steps: int = Field(30, ge=0, description="steps in which the learning rate rises")
-    weight_decay: float = Field(0.05, ge=0, description="of AdamW; norms have none")
+    weight_decay: float = Field(0.05, ge=0, description="of matrices; norms have none")
     average_decay: float = Field(0.98, ge=0, lt=1, description="of the moving average of the weights; 0 = none")
     batch_tokens: int = Field(1200, ge=1, description="supervised tokens in a step, for each process")
     max_length: int = Field(1024, ge=2, description="longer sequences are cut, tokens")

@@ -14,6 +14,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from distill.agreement import TEMPERATURES, agreement
 from distill.average import AverageWeights
 from distill.losses import DistillationLoss
+from distill.optimizer import MuonWithAdamW
 from distill.student import Student
 
 
@@ -23,6 +24,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
     Args:
         student: is trained.
         arguments: of the Trainer.
+        muon: learn with Muon and AdamW rather than AdamW alone.
         loss: compares logits with the teacher's rows.
         rows: [V], the student's row for each id of the target; None = the id itself.
         batches: the whole run of this process, a batch for each step.
@@ -32,12 +34,14 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
     """
 
     control: Any  # the library has no types
+    optimizer: Any
 
     def __init__(
         self,
         student: Student,
         arguments: TrainingArguments,
         *,
+        muon: bool,
         loss: DistillationLoss,
         rows: Tensor | None,
         batches: DataLoader[Any],
@@ -45,8 +49,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
         average: AverageWeights,
         seen: Sequence[int],
     ) -> None:
-        self._loss, self._average, self._seen = loss, average, seen
-        self._batches, self._held_out = batches, held_out
+        self._muon, self._loss, self._average, self._seen = muon, loss, average, seen
+        self._student, self._batches, self._held_out = student, batches, held_out
         super().__init__(
             student,
             arguments,
@@ -59,6 +63,20 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]  # the library has no 
     def get_train_dataloader(self) -> Any:
         """Every batch of the run; one pass is all of it."""
         return self._batches
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """The Trainer's own AdamW, or Muon with the same settings."""
+        if not self._muon:
+            return super().create_optimizer(model)
+        if self.optimizer is None:
+            arguments = self.args
+            self.optimizer = MuonWithAdamW(
+                self._student,
+                learning_rate=arguments.learning_rate,
+                weight_decay=arguments.weight_decay,
+                betas=(arguments.adam_beta1, arguments.adam_beta2),
+            )
+        return self.optimizer
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None

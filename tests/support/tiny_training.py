@@ -31,11 +31,17 @@ def options(folder, output, **changes) -> Train:
 def state(run, step: int) -> dict[str, torch.Tensor]:
     """All tensors of a checkpoint."""
     checkpoint = run / f"checkpoint-{step}"
-    moments = torch.load(checkpoint / "optimizer.pt", weights_only=True)["state"]
+    moments = torch.load(checkpoint / "optimizer.pt", weights_only=True)
+    parts = [part["state"] for part in moments.get("parts", [moments])]
     return (
         load_file(checkpoint / "model.safetensors")
         | {f"average {name}": tensor for name, tensor in load_file(checkpoint / "average.safetensors").items()}
-        | {f"{name} {i}": tensor for i, entry in moments.items() for name, tensor in entry.items()}
+        | {
+            f"{name} {part} {i}": tensor
+            for part, moments in enumerate(parts)
+            for i, entry in moments.items()
+            for name, tensor in entry.items()
+        }
     )
 
 
