@@ -63,7 +63,11 @@ class VerifyMetrics:
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048),
             registry=registry,
         )
-        self.answers = counter("draftwire_verify_answers_total", "Answers that ended, by outcome.", ("outcome",))
+        self.answers = counter(
+            "draftwire_verify_answers_total",
+            "Answers that ended, by outcome; cancelled: by the caller, as the gateway does at a stop string.",
+            ("outcome",),
+        )
         self.collected = counter(
             "draftwire_verify_collected_prompts_total", "Answers for --collect-prompts, by outcome.", ("outcome",)
         )

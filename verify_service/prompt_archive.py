@@ -1,8 +1,9 @@
 """Keeps a sample of prompts and their answers, as token ids, so that a draft can be trained on what is asked.
 
 Off unless --collect-prompts names a folder. Nothing waits for it: an answer is handed over once its caller has all of
-it, a thread of its own gathers some and writes them as a file (prompt_files), and where disk or thread are too slow
-answers are dropped and counted. What a crash loses is what was gathered last. Nothing of a prompt is ever logged.
+it, or wants no more of it, as the gateway does at a stop string. A thread of its own gathers some and writes them as a
+file (prompt_files), and where disk or thread are too slow answers are dropped and counted. What a crash loses is what
+was gathered last. Nothing of a prompt is ever logged.
 
 A line for each answer: {"prompt_token_ids": [..], "output_token_ids": [..], "temperature": 0.7}, where the temperature
 is null if more than the temperature shaped the answer: top-k, top-p or min-p.
@@ -50,7 +51,12 @@ class Record:
         """The caller got this event."""
         if isinstance(event, Committed):
             self.output += event.token_ids
-        elif isinstance(event, Finished) and self.output:
+        elif isinstance(event, Finished):
+            self.over()
+
+    def over(self) -> None:
+        """The answer has all that it will have: it finished, or its caller wants no more of it."""
+        if self.output:
             self.keep(self)
 
     def line(self) -> bytes:

@@ -68,11 +68,16 @@ class WireServicer(VerifyServiceServicer):
             if not wanted.request_id:
                 wanted = replace(wanted, request_id=f"gen-{secrets.token_hex(8)}")
             record = self._archive.begin(wanted) if self._archive else None
-            async with aclosing(self.answer(wanted)) as events:
-                async for event in events:
-                    await self._write(context, event_to_proto(event))
-                    if record:
-                        record.saw(event)
+            try:
+                async with aclosing(self.answer(wanted)) as events:
+                    async for event in events:
+                        await self._write(context, event_to_proto(event))
+                        if record:
+                            record.saw(event)
+            except asyncio.CancelledError:
+                if record:
+                    record.over()
+                raise
 
     async def _write(self, context: Context, event: pb.VerifyServiceGenerateResponse) -> None:
         """Flow control holds a write back while the caller does not read; in the end that costs it the answer."""

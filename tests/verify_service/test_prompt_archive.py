@@ -83,13 +83,16 @@ def test_a_line_for_each_answer(tmp_path):
     assert counts == {"written": 4}
 
 
-def test_answers_that_ended_early_are_not_kept(tmp_path):
-    """No Finished, or nothing in it."""
+def test_what_is_not_kept(tmp_path):
+    """An answer that neither finished nor was ended by its caller, and one with nothing in it."""
     kept = archive(tmp_path)
     record = kept.begin(request())
     assert record is not None
     record.saw(Committed(0, (5,)))
     answer(kept, request())
+    nothing = kept.begin(request())
+    assert nothing is not None
+    nothing.over()
     kept.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -229,17 +232,23 @@ def until(condition, seconds=PATIENCE) -> None:
 
 
 async def test_the_service_collects_what_it_answered(tmp_path):
-    """Over gRPC, with --collect-prompts: prompt and output of a finished answer, none of a cancelled one."""
+    """Over gRPC, with --collect-prompts: a finished answer, and what its caller read of one that it ended."""
     async with verify_worker(
         FakeModel(step_seconds=0.001), collect_prompts=tmp_path / "kept", collect_fraction=1.0
     ) as target:
         answered = await target.generate([7], max_tokens=4, sampling=SamplingParams(temperature=0.0))
-        async for _ in target.events(GenerateRequest("gone", (9,), max_tokens=4000)):
-            break
-    assert lines(tmp_path / "kept") == [
-        {"prompt_token_ids": [7], "output_token_ids": output(answered), "temperature": 0.0}
-    ]
-    assert target.metric("draftwire_verify_collected_prompts_total", outcome="written") == 1
+        ended: list[int] = []
+        async for event in target.events(GenerateRequest("gone", (9,), max_tokens=4000)):
+            if isinstance(event, Committed):
+                ended += event.token_ids
+                break
+        await target.until(lambda: not target.metric("draftwire_verify_running_sessions"))
+    first, second = lines(tmp_path / "kept")
+    assert first == {"prompt_token_ids": [7], "output_token_ids": output(answered), "temperature": 0.0}
+    assert second["prompt_token_ids"] == [9]
+    assert ended
+    assert second["output_token_ids"][: len(ended)] == ended
+    assert target.metric("draftwire_verify_collected_prompts_total", outcome="written") == 2
 
 
 async def test_nothing_is_kept_unless_asked(tmp_path, monkeypatch):

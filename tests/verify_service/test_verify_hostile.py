@@ -124,7 +124,7 @@ def callers() -> Iterator[tuple[Background, Callers]]:
         yield running
 
 
-@settings(ALL, max_examples=250)
+@settings(ALL, max_examples=500)
 @given(case=broken_requests())
 def test_a_bad_field_is_named(callers: tuple[Background, Callers], case) -> None:
     """One broken rule: INVALID_ARGUMENT, and its details name the field."""
@@ -138,7 +138,7 @@ def test_a_bad_field_is_named(callers: tuple[Background, Callers], case) -> None
     assert refusal.field == field
 
 
-@settings(ALL, max_examples=250)
+@settings(ALL, max_examples=500)
 @given(
     message=st.one_of(
         any_proto(pb.VerifyServiceGenerateRequest).map(lambda proto: proto.SerializeToString()),
