@@ -20,6 +20,7 @@ class DraftWorker:
         silent: it owes us proposals; not chosen until it speaks again.
         blocked_until: it said that it is full; not chosen before, seconds.
         heard_at: when it last said anything, seconds.
+        fruitless_waits: how often in a row one of our sessions waited its tau and nothing came.
     """
 
     id: int
@@ -33,6 +34,7 @@ class DraftWorker:
     silent: bool = False
     blocked_until: float = 0.0
     heard_at: float = 0.0
+    fruitless_waits: int = 0
 
     @property
     def load(self) -> float:

@@ -90,7 +90,9 @@ class Drafts:
         self._opens[worker.id].append(
             session.open(generation.request.sampling, generation.mode, seed, generation.request.choice, self._window)
         )
-        generation.link = DraftLink(worker.id, worker.model, session, heard_at=now)
+        generation.link = DraftLink(
+            worker.id, worker.model, session, heard_at=now, fruitless_waits=worker.fruitless_waits
+        )
         self._by_session[session_id] = generation
         worker.own += 1
         return True
@@ -107,6 +109,13 @@ class Drafts:
         self._commits[link.worker].append(commit)
         link.commits.append((commit.number, link.session.committed, now))
         link.steps_unheard += 1
+
+    def let_down(self, generation: Answer) -> None:
+        """The generation has waited its tau and nothing came: so will the worker's next sessions, unless it proposes."""
+        link = generation.link
+        if link is not None:
+            link.fruitless_waits += 1
+            self._pool.workers[link.worker].fruitless_waits += 1
 
     def drop(self, generation: Answer) -> None:
         """Close the generation's session, if it has one."""
@@ -205,6 +214,7 @@ class Drafts:
         if link is None:
             self._metrics.stale.inc(len(proposal.tokens))
             return
+        self._pool.workers[worker_id].fruitless_waits = 0
         generation = self._by_session[proposal.session_id]
         stale_before, path_before = link.session.stale, link.session.path
         try:

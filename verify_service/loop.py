@@ -114,8 +114,8 @@ class VerifyLoop:
 
     def _note_fruitless_waits(self, work: list[Work], now: float) -> None:
         for piece in work:
-            if piece.generation.link and waited_in_vain(piece.generation, now):
-                piece.generation.link.fruitless_waits += 1
+            if waited_in_vain(piece.generation, now):
+                self._drafts.let_down(piece.generation)
 
     def _run(self, work: list[Work]) -> None:
         started = self._monotonic()

@@ -143,8 +143,8 @@ class RemoteDrafts:
                 self._held.inc()
                 self._held_seconds.inc(now - began)
             for speculation in running:
-                if speculation.link and waited_in_vain(speculation, now):
-                    speculation.link.fruitless_waits += 1
+                if waited_in_vain(speculation, now):
+                    self._drafts.let_down(speculation)
 
     def proposals(self, speculation: Speculation) -> list[int]:
         """What may be tested in the answer's next step, as far as it has arrived."""

@@ -150,6 +150,27 @@ def test_no_guess_ends_a_wait_but_forgives_none():
     assert hand.step() == 0
 
 
+def test_a_worker_that_lets_down_is_not_waited_for_by_the_next_answers():
+    """Two waits in all, however short the answers; once it proposes, its next session waits again."""
+    hand = HandLoop(plan=Plan(4, 2, 10.0))
+    hand.connect()
+    waits = 0
+    for _ in range(5):
+        answer = hand.submit([7], 3)
+        while not hand.finished(answer):
+            if hand.step():
+                waits += 1
+                hand.step(10.0)
+    assert waits == 2
+    hand.submit([7], 50)
+    hand.step()
+    assert not hand.step()
+    hand.say(guesses(6, 0, 2, 9))
+    hand.submit([7], 50)
+    hand.step()
+    assert hand.step() == 10
+
+
 def test_guesses_are_never_lost_to_silence():
     """A draft sent guesses and fell silent: they are all tested before it loses the session."""
     hand = HandLoop(plan=Plan(1, 0, 0.0), window=32)
