@@ -103,7 +103,8 @@ def _trainer(
         few_of = min(options.eval_sequences, len(held_out))
         part = Subset(held_out, [i * len(held_out) // few_of for i in range(few_of)])  # evenly spread
         held_out_plan = list(TokenBudgetBatches(example_sizes(part, max_length), budget, budget * _PADDED))
-        few = DataLoader(part, batch_sampler=held_out_plan[rank::world], collate_fn=collate)
+        own = Collator(held_out.temperatures, held_out.temperatures[0], max_length)  # agreement reads no tail
+        few = DataLoader(part, batch_sampler=held_out_plan[rank::world], collate_fn=own)
     return DistillationTrainer(
         student,
         arguments,

@@ -138,6 +138,13 @@ def test_bfloat16(folder, tmp_path):
     assert points[1]["eval_acceptance_1"] > points[0]["eval_acceptance_1"]
 
 
+def test_held_out_data_of_other_temperatures(folder, finished, tmp_path):
+    """What it stored beside the likeliest tokens is not read, so the curve is the same."""
+    data = write_data(tmp_path / "data", str(folder / "target"), temperatures=(2.0, 1.0))
+    train(options(folder, tmp_path / "run", data=[data]))
+    assert curve(tmp_path / "run") == curve(finished)
+
+
 class TestBadInput:
     """Each error names the option."""
 

@@ -48,12 +48,14 @@ def write_data(folder: Path, target: str, *, sequences: int = 24, seed: int = 0,
             tokens = torch.cat([tokens, torch.multinomial(last, 1, generator=generator)], dim=1)
         rows = model(tokens).logits.log_softmax(-1)
     # Of different lengths, so that batches have padding.
-    examples = [_example(tokens[i], rows[i], LENGTH - i % 5) for i in range(sequences)]
+    temperatures = len(writer.manifest.temperatures)
+    examples = [_example(tokens[i], rows[i], LENGTH - i % 5, temperatures) for i in range(sequences)]
     writer.append(Shard.of(examples))
     return folder
 
 
-def _example(tokens, rows, length) -> Example:
+def _example(tokens, rows, length, temperatures) -> Example:
+    """The mass outside the stored ids is that of temperature 1 in every column."""
     rows = rows[PROMPT - 1 : length - 1]
     top = rows.topk(TOP_K)
     return Example(
@@ -61,7 +63,7 @@ def _example(tokens, rows, length) -> Example:
         supervised=torch.arange(length) >= PROMPT,
         top_ids=top.indices,
         top_logprobs=top.values,
-        tail_logmass=torch.log1p(-top.values.exp().sum(-1, keepdim=True)),
+        tail_logmass=torch.log1p(-top.values.exp().sum(-1, keepdim=True)).expand(-1, temperatures),
         kind="bytes",
         temperature=1.0,
     )
