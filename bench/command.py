@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Annotated, Literal, TextIO
 
 from pydantic import BaseModel, Field
 from rich.console import Console
@@ -36,7 +36,9 @@ class Bench(BaseModel):
     max_tokens: int = Field(128, ge=16, le=1024, description="new tokens for each prompt")
     prompts: int = Field(len(PROMPTS), ge=1, le=len(PROMPTS), description="how many of the prompts")
     repeats: int = Field(1, ge=1, le=100, description="how often each prompt is run")
-    replay: list[float] = Field([0.5, 0.8], description="acceptances of the replay drafter (greedy only); repeatable")
+    replay: list[Annotated[float, Field(ge=0, le=1)]] = Field(
+        [0.5, 0.8], description="acceptances of the replay drafter (greedy only); repeatable"
+    )
     json_output: bool = Field(False, alias="json", description="end with one JSON object on a line of its own")
 
     def cli_cmd(self) -> None:
@@ -61,7 +63,6 @@ class Bench(BaseModel):
             drafter=self.drafter,
             dtype=self.dtype,
             num_speculative_tokens=self.num_speculative_tokens,
-            ports=False,
         )
         console.log("plain and streaming")
         (plain, streaming), predicted = await self._measure(options, tasks, [False, True])

@@ -1,15 +1,14 @@
 """Runs prompts through a gateway and adds up what came back."""
 
 import json
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median, quantiles
 
 import grpc
-from prometheus_client.parser import text_string_to_metric_families
 
 from draftwire.cli.client import Transcript, stream
+from draftwire.cli.stack import scrape
 from draftwire.rpc.client import connect
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -137,12 +136,9 @@ async def run_all(
 
 def estimated_times(metrics_port: int) -> StepTimes:
     """The step times that a verify worker has measured, from its metrics."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:
-        text = reply.read().decode()
     parts = {
         sample.labels["part"]: sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
+        for sample in scrape(metrics_port)
         if sample.name == "draftwire_verify_estimated_seconds"
     }
     return StepTimes(**{name: parts.get(name, 0.0) for name in StepTimes.__slots__})  # none where nothing speculates

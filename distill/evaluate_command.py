@@ -57,7 +57,6 @@ def _times(options: Evaluate, console: Console) -> Times | None:
             dtype=options.dtype,
             device=options.device,
             num_speculative_tokens=options.num_speculative_tokens,
-            ports=False,
         )
         found = measure(stack, bench_prompts(options.target)[:MEASURED_PROMPTS], options.temperature[0])
     elif options.target_ms is None or options.target_token_ms is None or options.draft_ms is None:

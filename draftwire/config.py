@@ -4,7 +4,7 @@ The field `max_model_len` is the flag --max-model-len and the variable DRAFTWIRE
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
@@ -103,7 +103,7 @@ def load_config(cls: type[ConfigT], argv: Sequence[str] | None = None) -> Config
     try:
         return cls(**cli)
     except ValidationError as error:
-        problems = [_problem(details) for details in error.errors()]
+        problems = problems_of(error)
     except SettingsError as error:
         problems = [str(error).removeprefix("error parsing CLI: ")]
     for problem in problems:
@@ -111,12 +111,21 @@ def load_config(cls: type[ConfigT], argv: Sequence[str] | None = None) -> Config
     raise SystemExit(2)
 
 
+def problems_of(error: ValidationError) -> list[str]:
+    """A line for each bad value: flag, limit, value."""
+    return [_problem(details) for details in error.errors()]
+
+
 def _problem(details: ErrorDetails) -> str:
-    """One line: flag, limit, value. A check over several fields has no flag of its own, so its text names them."""
+    """A check over several fields has no flag of its own, so its text names them."""
     text = (
         details["msg"].removeprefix("Value error, ").replace("Input should be", "must be").partition(", unable to")[0]
     )
-    if not details["loc"]:
+    names = [part for part in details["loc"] if isinstance(part, str)]  # of a command line, its subcommands come first
+    missing = details["type"] == "missing"
+    if not names or (isinstance(details["input"], Mapping) and not missing):
         return text
-    flag = "--" + str(details["loc"][0]).replace("_", "-")
+    flag = "--" + names[-1].replace("_", "-")
+    if missing:
+        return f"{flag}: is required"
     return f"{flag}: {text} (got {details['input']!r})"

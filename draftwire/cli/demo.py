@@ -38,7 +38,7 @@ class Demo(BaseModel):
             sys.exit(1)
 
     async def _run(self, console: Console) -> dict[str, object]:
-        options = StackOptions(ports=False)
+        options = StackOptions()
         tokenizer = load_tokenizer(options.target)
         chosen = [PROMPTS[index] for index in CHOSEN]
         tasks = [Task(prompt.kind, tokenizer.encode_chat([ChatMessage("user", prompt.text)])) for prompt in chosen]

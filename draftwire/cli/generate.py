@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic_settings import CliPositionalArg
 
 from draftwire.cli.client import Transcript, stream
+from draftwire.cli.verbatim import Text, Verbatim
 from draftwire.errors import InvalidArgument
 from draftwire.rpc.client import connect
 from draftwire.rpc.status import error_of
@@ -21,16 +22,16 @@ from draftwire.v1.verify_service_pb2 import SpeculationParams
 class Generate(BaseModel):
     """Stream an answer from a running gateway (draftwire up)."""
 
-    prompt: CliPositionalArg[str] = Field(description="the prompt")
+    prompt: CliPositionalArg[Text] = Field(description="the prompt")
     gateway: str = Field("127.0.0.1:50051", description="the gateway, host:port")
     chat: bool = Field(False, description="send it as a user's chat message, through the model's chat template")
-    max_tokens: int | None = Field(None, ge=1, description="most output tokens; default: as many as fit")
+    max_tokens: int | None = Field(None, ge=1, lt=2**32, description="most output tokens; default: as many as fit")
     temperature: float = Field(1.0, ge=0, le=100, description="0 = greedy")
-    top_k: int = Field(0, ge=0, description="keep the k likeliest tokens; 0 = all")
+    top_k: int = Field(0, ge=0, lt=2**32, description="keep the k likeliest tokens; 0 = all")
     top_p: float = Field(1.0, gt=0, le=1, description="keep the likeliest tokens up to this probability")
     min_p: float = Field(0.0, ge=0, le=1, description="keep tokens at least this times as likely as the likeliest")
     seed: int | None = Field(None, ge=0, lt=2**64, description="makes the output reproducible")
-    stop: list[str] = Field([], description="text that ends the answer; repeatable")
+    stop: list[Verbatim] = Field([], description="text that ends the answer; repeatable")
     speculation: bool = Field(True, description="--no-speculation = plain decoding")
     json_output: bool = Field(False, alias="json", description="end with one JSON object on a line of its own")
     timeout: float | None = Field(None, gt=0, description="deadline, seconds")

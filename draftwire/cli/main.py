@@ -1,14 +1,20 @@
 """The `draftwire` command: up, generate, demo, bench, distill."""
 
+import os
 import sys
 
-from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
+import grpc
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict, SettingsError
 
 from bench.command import Bench
 from distill.command import Distill
 from draftwire.cli.demo import Demo
 from draftwire.cli.generate import Generate
 from draftwire.cli.up import Up
+from draftwire.cli.verbatim import protect
+from draftwire.config import problems_of
+from draftwire.rpc.status import error_of
 
 
 class Draftwire(BaseSettings):
@@ -34,8 +40,29 @@ class Draftwire(BaseSettings):
 
 
 def main() -> None:
-    """The process."""
-    CliApp.run(Draftwire, cli_args=sys.argv[1:])
+    """The process. Exit code 2: a bad flag; 1: it failed; as in a shell 130: Ctrl-C, 141: nobody reads its output."""
+    try:
+        try:
+            CliApp.run(Draftwire, cli_args=protect(sys.argv[1:], "--stop"))
+        finally:
+            sys.stdout.flush()  # here a closed pipe can still be caught
+    except ValidationError as error:
+        _fail(2, *problems_of(error))
+    except SettingsError as error:
+        _fail(2, str(error))
+    except grpc.aio.AioRpcError as error:
+        _fail(1, str(error_of(error)))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains as it ends
+        sys.exit(141)
+
+
+def _fail(code: int, *problems: str) -> None:
+    for problem in problems:
+        print(f"draftwire: error: {problem}", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,11 @@ class ServiceProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
+    def logged(self, text: str) -> str | None:
+        """The first line of its log that holds `text`, from there on; None = not yet."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return next((text + line.partition(text)[2] for line in lines if text in line), None)
+
     def last_words(self) -> str:
         """The end of its log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import tempfile
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from draftwire.cli.processes import ServiceProcess, split_cores
-from draftwire.errors import InvalidArgument
+from draftwire.errors import Incompatible, InvalidArgument, Unavailable
 from draftwire.ports import free_port
 from draftwire.rpc.client import connect
 
@@ -20,8 +23,11 @@ Progress = Callable[[str], None]
 
 GATEWAY_PORT, VERIFY_PORT, DRAFT_PORT = 50051, 50052, 50053
 
-#: How long the gateway may take to find a verify worker that serves already.
+#: How long the gateway may take to find a verify worker that serves already, and that one its draft worker.
 CONNECT_SECONDS = 30.0
+
+#: The services' own default; as many sessions as that decode at once.
+MAX_BATCHED_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,7 @@ class StackOptions:
     """What to start; names as the services' flags.
 
     Attributes:
-        ports: False = any free ports instead of the usual ones.
+        port: the gateway's gRPC port; 0 = any free one. All others are free ones too, unless it is GATEWAY_PORT.
         logs: folder for the services' logs; None = a temporary one.
         plain_cores: for comparisons: no draft worker, and the verify worker gets "verify"'s share or "all" cores.
     """
@@ -44,8 +50,7 @@ class StackOptions:
     batch_invariant: bool = False
     max_model_len: int | None = 2048
     max_num_seqs: int = 16
-    gateway_port: int = GATEWAY_PORT
-    ports: bool = True
+    port: int = 0
     logs: Path | None = None
     plain_cores: Literal["verify", "all"] | None = None
     replay_file: Path | None = None
@@ -84,7 +89,7 @@ async def stack(options: StackOptions, progress: Progress = lambda _: None) -> A
 
 
 async def _start(running: Stack, progress: Progress) -> None:
-    """All at once, because loading models takes longest; ready when the gateway can reach the target."""
+    """All at once, because loading models takes longest; ready when they have found each other."""
 
     async def start(service: ServiceProcess) -> None:
         await service.start()
@@ -98,11 +103,43 @@ async def _start(running: Stack, progress: Progress) -> None:
         for task in starting:
             task.cancel()
         await asyncio.wait(starting)
-    async with connect(running.gateway.address) as channel, asyncio.timeout(CONNECT_SECONDS):
-        stub = health_pb2_grpc.HealthStub(channel)
-        async for reply in stub.Watch(health_pb2.HealthCheckRequest()):
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await _gateway_serves(running.gateway)
+            if running.draft:
+                await _draft_is_used(running.verify, running.draft)
+    except TimeoutError:
+        words = running.verify.last_words()
+        raise Unavailable(f"the services did not find each other within {CONNECT_SECONDS:g} s: {words}") from None
+    except OSError as error:
+        raise Unavailable(f"{running.verify.name}: {error}: {running.verify.last_words()}") from None
+
+
+async def _gateway_serves(gateway: ServiceProcess) -> None:
+    """It does once it can use the verify worker."""
+    async with connect(gateway.address) as channel:
+        async for reply in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()):
             if reply.status == health_pb2.HealthCheckResponse.SERVING:
                 return
+
+
+async def _draft_is_used(verify: ServiceProcess, draft: ServiceProcess) -> None:
+    """Answers would come without it, too, only slower. Raises Incompatible, with the reason, where it is refused."""
+    while not any(
+        sample.value
+        for sample in await asyncio.to_thread(scrape, verify.metrics_port)
+        if sample.name == "draftwire_verify_draft_workers"
+    ):
+        if refusal := verify.logged(f"draft worker {draft.address} refused: "):
+            raise Incompatible(refusal)
+        await asyncio.sleep(0.05)
+
+
+def scrape(metrics_port: int) -> list[Sample]:
+    """Every sample that a service of this machine exports now."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:
+        families = text_string_to_metric_families(reply.read().decode())
+        return [sample for family in families for sample in family.samples]
 
 
 def _new_log(folder: Path, name: str) -> Path:
@@ -121,9 +158,11 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
     verify_cores, draft_cores = split_cores()
     if options.plain_cores == "all":
         verify_cores = sorted({*verify_cores, *draft_cores})
-    draft_port, verify_port = (DRAFT_PORT, VERIFY_PORT) if options.ports else (free_port(), free_port())
-    free = {} if options.ports else {"metrics_port": 0}
+    usual = options.port == GATEWAY_PORT
+    draft_port, verify_port = (DRAFT_PORT, VERIFY_PORT) if usual else (free_port(), free_port())
+    free = {} if usual else {"metrics_port": 0}
     common = {name: getattr(options, name) for name in ("dtype", "device", "max_model_len", "max_num_seqs")}
+    common["max_num_batched_tokens"] = max(MAX_BATCHED_TOKENS, options.max_num_seqs)
     draft = ServiceProcess(
         "draft worker",
         "draft_service",
@@ -159,7 +198,7 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
         "gateway",
         "gateway",
         {
-            "port": options.gateway_port if options.ports else 0,
+            "port": options.port,
             "verify": f"127.0.0.1:{verify_port}",
             "model": options.target,
             **free,

@@ -25,7 +25,12 @@ class Up(BaseModel):
     batch_invariant: bool = Field(False, description="keep a row's logits bit-identical whatever shares its batch")
     max_model_len: int = Field(2048, ge=2, description="longest prompt + output, tokens")
     max_num_seqs: int = Field(16, ge=1, le=1024, description="sessions at once")
-    port: int = Field(GATEWAY_PORT, ge=0, le=65535, description="gateway's gRPC port; 0 = any free ones for all")
+    port: int = Field(
+        GATEWAY_PORT,
+        ge=0,
+        le=65535,
+        description="gateway's gRPC port, 0 = any free one; unless it is the default, so are all others",
+    )
     log_dir: Path = Field(Path("draftwire-logs"), description="folder of the services' logs")
 
     def cli_cmd(self) -> None:
@@ -41,12 +46,7 @@ class Up(BaseModel):
         assert this is not None
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, this.cancel)
-        options = StackOptions(
-            **self.model_dump(exclude={"port", "log_dir"}),
-            gateway_port=self.port,
-            ports=self.port != 0,
-            logs=self.log_dir,
-        )
+        options = StackOptions(**self.model_dump(exclude={"log_dir"}), logs=self.log_dir)
         console = Console(stderr=True)
         status = console.status("starting")
         try:

@@ -87,9 +87,7 @@ def test_distance_costs_lock_step_all_of_it_and_streaming_less():
 @pytest.mark.e2e
 async def test_measured_step_times():
     """Fakes that sleep 20 and 5 ms: the services' own costs come on top."""
-    options = StackOptions(
-        target="fake:step_seconds=0.02", draft="fake:step_seconds=0.005,drift=3", drafter="model", ports=False
-    )
+    options = StackOptions(target="fake:step_seconds=0.02", draft="fake:step_seconds=0.005,drift=3", drafter="model")
 
     async def times() -> Times:
         return await asyncio.to_thread(measure, options, [("a", (1, 2, 3)), ("b", (7,))], temperature=0.0)

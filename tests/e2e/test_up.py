@@ -155,3 +155,34 @@ async def test_no_service_outlives_a_killed_up(tmp_path):
     assert json.loads(out.splitlines()[-1])["usage"]["completion_tokens"] == 100
     for name in ("gateway", "verify", "draft"):
         assert "draining" in (tmp_path / f"{name}.log").read_text()
+
+
+async def test_up_says_why_nothing_would_speculate(tmp_path):
+    """The draft has another vocabulary, so the verify worker refuses it."""
+    models = ("--target", "fake:vocab_size=512", "--draft", "fake:vocab_size=300", "--drafter", "model")
+    up = await start("up", *models, "--port", "0", "--log-dir", str(tmp_path))
+    code, _, err = await finish(up)
+    assert code == 1
+    assert "draft worker 127.0.0.1:" in err
+    assert "refused: " in err
+    assert "vocab_fingerprint" in err
+
+
+async def test_more_sessions_than_a_step_has_tokens(tmp_path):
+    up = await start("up", *FAKES, "--max-num-seqs", "600", "--port", "0", "--log-dir", str(tmp_path))
+    await endpoints(up)
+    up.send_signal(signal.SIGTERM)
+    assert (await finish(up))[0] == 0
+
+
+async def test_two_at_once(tmp_path):
+    """Given a port, only the gateway's gRPC is on it; everything else finds a place of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    first = await start("up", *FAKES, "--port", str(port), "--log-dir", str(tmp_path / "first"))
+    assert (await endpoints(first))["gateway"] == f"127.0.0.1:{port}"
+    second = await start("up", *FAKES, "--port", "0", "--log-dir", str(tmp_path / "second"))
+    await endpoints(second)
+    for up in (first, second):
+        up.send_signal(signal.SIGTERM)
+        assert (await finish(up))[0] == 0
