@@ -111,7 +111,7 @@ class Drafts:
         link.steps_unheard += 1
 
     def let_down(self, generation: Answer) -> None:
-        """The generation has waited its tau and nothing came: so will the worker's next sessions, unless it proposes."""
+        """It waited its tau and nothing came. So will the worker's next sessions, unless it proposes meanwhile."""
         link = generation.link
         if link is not None:
             link.fruitless_waits += 1
