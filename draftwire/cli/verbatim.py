@@ -1,7 +1,7 @@
 """Text from the command line as it was typed.
 
 pydantic-settings takes a list's values apart at commas, quotes and brackets and strips their spaces, so that text with
-any of these would arrive as something else. So it travels through the parser as "=" and percent-encoded bytes.
+any of these would arrive as something else. So it travels through the parser as an equals sign, percents and digits.
 """
 
 from collections.abc import Sequence

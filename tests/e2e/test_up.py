@@ -12,6 +12,8 @@ import pytest
 from support.processes import gone
 from support.timing import PATIENCE
 
+from draftwire.ports import free_port
+
 pytestmark = pytest.mark.e2e
 
 DRAFTWIRE = (sys.executable, "-m", "draftwire.cli.main")
@@ -177,12 +179,11 @@ async def test_more_sessions_than_a_step_has_tokens(tmp_path):
 
 async def test_two_at_once(tmp_path):
     """Given a port, only the gateway's gRPC is on it; everything else finds a place of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    first = await start("up", *FAKES, "--port", str(port), "--log-dir", str(tmp_path / "first"))
-    assert (await endpoints(first))["gateway"] == f"127.0.0.1:{port}"
-    second = await start("up", *FAKES, "--port", "0", "--log-dir", str(tmp_path / "second"))
-    await endpoints(second)
-    for up in (first, second):
+    ups = []
+    for name in ("first", "second"):
+        port = free_port()
+        ups.append(await start("up", *FAKES, "--port", str(port), "--log-dir", str(tmp_path / name)))
+        assert (await endpoints(ups[-1]))["gateway"] == f"127.0.0.1:{port}"
+    for up in ups:
         up.send_signal(signal.SIGTERM)
         assert (await finish(up))[0] == 0

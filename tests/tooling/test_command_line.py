@@ -1,5 +1,6 @@
 """The `draftwire` command: what it makes of what was typed, and one clear line where that is wrong."""
 
+import os
 import subprocess
 import sys
 
@@ -101,5 +102,6 @@ def test_nobody_reads_the_output(flush):
         f"lambda self: print('text', flush={flush});"
         "from draftwire.cli.main import main; sys.argv = ['draftwire', 'generate', 'A']; main()"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}  # or nothing waits for the flush at the end
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (ended.returncode, ended.stderr) == (141, "")
