@@ -16,6 +16,7 @@ from draftwire.validate import validate_request
 from gateway.config import GatewayConfig
 from gateway.metrics import GatewayMetrics, RequestTimer
 from gateway.pool import Pool
+from gateway.prompt_size import check_prompt
 from gateway.requests import AnswerRequest, ChatPrompt, Delta, Done, IdsPrompt, Prompt, TextPrompt
 from gateway.sessions import Session
 from gateway.text import AnswerText
@@ -38,8 +39,10 @@ class Answers:
         self._pool = pool
         self._metrics = metrics
         self._running = 0
-        # One thread: tokenizers are not made for several. At most max_concurrent_requests wait for it.
+        # One thread: tokenizers are not made for several. Calls wait for it here, at most max_concurrent_requests, and
+        # not in its queue: that would keep the prompts of calls that were cancelled.
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._turn = asyncio.Lock()
 
     @property
     def model(self) -> ModelInfo:
@@ -64,8 +67,8 @@ class Answers:
                 async with aclosing(session.run(self._pool)) as events:
                     async for event in events:
                         if isinstance(event, Committed):
-                            timer.tokens(len(event.token_ids))
                             piece = text.push(event.token_ids)
+                            timer.tokens(piece.used)
                             last = Delta(piece.text, event.token_ids[: piece.used])
                             if piece.stop is None:
                                 yield last
@@ -89,27 +92,20 @@ class Answers:
         """Check the request and tokenise its prompt."""
         if request.model not in ("", model.name):
             raise NotFound(f"model {request.model!r} is not served here; {model.name!r} is")
-        self._check_size(request.prompt)
-        prompt = await asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, request.prompt)
+        check_prompt(request.prompt, self._config.max_prompt_bytes)
+        prompt = await self._tokenise(request.prompt)
         wanted = _generate_request(request, tuple(prompt), model)
         end_ids = frozenset((*(() if request.ignore_eos else model.eos_token_ids), *request.stop_token_ids))
         hidden = frozenset() if request.include_special_tokens else self._tokenizer.special_ids | end_ids
         session = Session(wanted, end_ids, deadline, self._config.failover_wait)
         return session, AnswerText(self._tokenizer.decode, hidden, request.stop)
 
-    def _check_size(self, prompt: Prompt) -> None:
-        match prompt:
-            case TextPrompt(text):
-                size = len(text.encode())
-            case ChatPrompt(messages):
-                size = sum(len(message.content.encode()) for message in messages)
-            case IdsPrompt():
-                return  # as many as fit into the model, which is checked with the rest
-        most = self._config.max_prompt_bytes
-        if size > most:
-            raise InvalidArgument(
-                _FIELDS[type(prompt)], f"must be at most {most} bytes (--max-prompt-bytes), got {size}"
-            )
+    async def _tokenise(self, prompt: Prompt) -> Sequence[int]:
+        """One prompt at a time. A call that is cancelled while it waits costs nothing, one that began is finished."""
+        await self._turn.acquire()
+        encoding = asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, prompt)
+        encoding.add_done_callback(lambda _: self._turn.release())
+        return await asyncio.shield(encoding)
 
     def _encode(self, prompt: Prompt) -> Sequence[int]:
         """On the encoder's thread."""
@@ -117,7 +113,7 @@ class Answers:
             case TextPrompt(text):
                 return self._tokenizer.encode(text)
             case ChatPrompt(messages):
-                return self._tokenizer.encode_chat(messages)
+                return self._tokenizer.encode_chat(messages, self._config.max_prompt_bytes)
             case IdsPrompt(token_ids):
                 return token_ids
 

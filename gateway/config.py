@@ -29,5 +29,9 @@ class GatewayConfig(ServiceConfig):
         1024, ge=1, le=65536, description="requests that may be answered at once; more are refused"
     )
     max_prompt_bytes: int = Field(
-        1024 * 1024, ge=1, le=MAX_MESSAGE_BYTES, description="longest prompt, bytes of text in UTF-8"
+        1024 * 1024,
+        ge=1,
+        le=MAX_MESSAGE_BYTES,
+        description="longest prompt, bytes of text in UTF-8; of a conversation also as its chat template writes it",
     )
+    stall_seconds: float = Field(30.0, gt=0, le=3600, description="a caller that reads nothing for so long is cut off")

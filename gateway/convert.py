@@ -17,6 +17,7 @@ from gateway.requests import AnswerRequest, ChatMessage, ChatPrompt, Delta, Done
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
 MAX_ROLE_BYTES = 64
+MAX_CHAT_MESSAGES = 4096
 
 
 def request_from_proto(proto: pb.GatewayServiceGenerateRequest) -> AnswerRequest:
@@ -43,8 +44,9 @@ def _prompt_from_proto(proto: pb.GatewayServiceGenerateRequest) -> Prompt:
         case "text":
             return TextPrompt(proto.text)
         case "chat":
-            if not proto.chat.messages:
-                raise InvalidArgument("chat.messages", "must hold at least one message")
+            if not 1 <= len(proto.chat.messages) <= MAX_CHAT_MESSAGES:
+                count = len(proto.chat.messages)
+                raise InvalidArgument("chat.messages", f"must hold 1 to {MAX_CHAT_MESSAGES} messages, got {count}")
             messages = [
                 ChatMessage(check_length(f"chat.messages[{i}].role", m.role, MAX_ROLE_BYTES, least=1), m.content)
                 for i, m in enumerate(proto.chat.messages)

@@ -41,7 +41,7 @@ class GatewayMetrics:
         )
         self.inter_token = Histogram(
             "draftwire_gateway_inter_token_latency_seconds",
-            "Between two tokens of an answer; tokens that arrive together share the time since those before.",
+            "Between tokens of an answer: those of an event share the time since the one before, the first have none.",
             buckets=_TOKEN_BUCKETS,
             registry=registry,
         )
@@ -110,10 +110,9 @@ class RequestTimer:
         now = self._clock()
         if self._last_token is None:
             self._metrics.first_token.observe(now - self._begun)
-            count -= 1
-            self._last_token = now
-        for _ in range(count):
-            self._metrics.inter_token.observe((now - self._last_token) / count)
+        else:
+            for _ in range(count):
+                self._metrics.inter_token.observe((now - self._last_token) / count)
         self._last_token = now
 
     def done(self, reason: str, usage: Usage) -> None:

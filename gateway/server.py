@@ -1,12 +1,14 @@
 """A gateway from start to drain. Its health is SERVING while at least one verify worker can be used."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, asynccontextmanager
 
+from draftwire import service
 from draftwire.metrics import new_registry, start_metrics_server
 from draftwire.rpc.server import RpcServer
-from draftwire.service import announce
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.gateway_service_pb2_grpc import add_GatewayServiceServicer_to_server
 from gateway.answers import Answers
@@ -19,14 +21,51 @@ from gateway.tokenizer import Tokenizer, load_tokenizer
 GATEWAY_SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 
 
-async def serve(config: GatewayConfig, stop: asyncio.Event) -> None:
-    """Run a gateway process until `stop`, then drain it. Raises DraftwireError if it cannot start."""
+async def serve(config: GatewayConfig, stop: asyncio.Event) -> int:
+    """Run a gateway process until `stop`, then drain it; 0. Raises DraftwireError if it cannot start."""
     registry = new_registry()
     metrics_port = start_metrics_server(config.host, config.metrics_port, registry)
-    tokenizer = await asyncio.to_thread(load_tokenizer, config.model)
-    async with gateway_server(config, tokenizer, GatewayMetrics(registry)) as port:
-        announce("gateway", port, metrics_port)
-        await stop.wait()
+    return await service.serve("gateway", Gateway(config, GatewayMetrics(registry)), stop, metrics_port)
+
+
+class Gateway:
+    """A gateway as `service.serve` runs it: told to stop while it starts, it waits neither for tokenizer nor workers.
+
+    Attributes:
+        port: its gRPC port, once it is started.
+        failed: never set.
+    """
+
+    def __init__(self, config: GatewayConfig, metrics: GatewayMetrics) -> None:
+        self.port = 0
+        self.failed = asyncio.Event()
+        self._config = config
+        self._metrics = metrics
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        """Load the tokenizer, serve, look once at every verify worker."""
+        tokenizer = await _load_tokenizer(self._config.model)
+        self.port = await self._running.enter_async_context(gateway_server(self._config, tokenizer, self._metrics))
+
+    async def drain(self) -> None:
+        """NOT_SERVING, finish, stop."""
+        await self._running.aclose()
+
+
+async def _load_tokenizer(model: str) -> Tokenizer:
+    """On a thread that the process's end does not wait for: a hub that does not answer is asked again for minutes."""
+    loaded: Future[Tokenizer] = Future()
+    loaded.set_running_or_notify_cancel()
+
+    def load() -> None:
+        try:
+            loaded.set_result(load_tokenizer(model))
+        except BaseException as error:
+            loaded.set_exception(error)
+
+    threading.Thread(target=load, name="load-tokenizer", daemon=True).start()
+    return await asyncio.wrap_future(loaded)
 
 
 @asynccontextmanager
@@ -34,7 +73,7 @@ async def gateway_server(config: GatewayConfig, tokenizer: Tokenizer, metrics: G
     """A gateway that serves on the port that is yielded; at the end it drains: NOT_SERVING, finish, stop."""
     pool = Pool(config.verify, tokenizer.fingerprint)
     server = RpcServer(config.host, config.port)
-    servicer = GatewayServicer(Answers(config, tokenizer, pool, metrics), metrics)
+    servicer = GatewayServicer(Answers(config, tokenizer, pool, metrics), metrics, config.stall_seconds)
     add_GatewayServiceServicer_to_server(servicer, server.server)  # type: ignore[no-untyped-call]
     async with pool.running():
         port = await server.start([GATEWAY_SERVICE])

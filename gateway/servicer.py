@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
 
+from draftwire.errors import ResourceExhausted
 from draftwire.rpc.convert import model_info_to_proto
 from draftwire.rpc.status import errors_as_status
 from draftwire.v1 import gateway_service_pb2 as pb
@@ -20,26 +21,29 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class GatewayServicer(GatewayServiceServicer):
-    """The gRPC front door of `Answers`."""
+    """The gRPC front door of `Answers`.
 
-    def __init__(self, answers: Answers, metrics: GatewayMetrics) -> None:
+    Args:
+        stall_seconds: how long a stream's caller may refuse to read.
+    """
+
+    def __init__(self, answers: Answers, metrics: GatewayMetrics, stall_seconds: float) -> None:
         self._answers = answers
         self._metrics = metrics
+        self._stall_seconds = stall_seconds
 
     async def Generate(
         self, request: pb.GatewayServiceGenerateRequest, context: Context
     ) -> pb.GatewayServiceGenerateResponse:
         """The whole answer."""
-        async with errors_as_status(context), aclosing(self._events(request, context)) as events:
+        async with errors_as_status(context), self._answer(request, context) as events:
             return answer_to_proto([event async for event in events])
 
-    async def GenerateStream(
-        self, request: pb.GatewayServiceGenerateRequest, context: Context
-    ) -> AsyncIterator[pb.GatewayServiceGenerateStreamResponse]:
+    async def GenerateStream(self, request: pb.GatewayServiceGenerateRequest, context: Context) -> None:
         """The answer as it is produced; the next event is asked for when the one before has been written."""
-        async with errors_as_status(context), aclosing(self._events(request, context)) as events:
+        async with errors_as_status(context), self._answer(request, context) as events:
             async for event in events:
-                yield event_to_proto(event)
+                await self._write(context, event_to_proto(event))
 
     async def ListModels(
         self, request: pb.GatewayServiceListModelsRequest, context: Context
@@ -48,13 +52,22 @@ class GatewayServicer(GatewayServiceServicer):
         async with errors_as_status(context):
             return pb.GatewayServiceListModelsResponse(models=[model_info_to_proto(self._answers.model)])
 
-    async def _events(
+    async def _write(self, context: Context, event: pb.GatewayServiceGenerateStreamResponse) -> None:
+        """Flow control holds a write back while the caller does not read; in the end that costs it the answer."""
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await context.write(event)
+        except TimeoutError:
+            raise ResourceExhausted(f"the answer was not read for {self._stall_seconds:g} s") from None
+
+    @asynccontextmanager
+    async def _answer(
         self, request: pb.GatewayServiceGenerateRequest, context: Context
-    ) -> AsyncGenerator[Delta | Done, None]:
+    ) -> AsyncIterator[AsyncGenerator[Delta | Done, None]]:
+        """The events of one answer; what leaves the block ends it, and is its outcome in the metrics."""
         remaining = context.time_remaining()
         deadline = None if remaining is None else asyncio.get_running_loop().time() + remaining
         with self._metrics.request(remaining) as timer:
             wanted = request_from_proto(request)
             async with aclosing(self._answers.answer(wanted, timer, deadline)) as events:
-                async for event in events:
-                    yield event
+                yield events

@@ -11,7 +11,9 @@ from draftwire.errors import InvalidArgument, ModelError
 from draftwire.fake_model import PREFIX as FAKE_PREFIX
 from draftwire.fake_model import FakeModel
 from draftwire.models import resolve
+from draftwire.rpc.limits import MAX_MESSAGE_BYTES
 from draftwire.vocab import vocab_fingerprint
+from gateway.prompt_size import check_rendered
 from gateway.requests import ChatMessage
 
 
@@ -24,10 +26,13 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> Sequence[int]:
         """Ids of a text, with the special tokens that the model wants around it."""
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> Sequence[int]:
+    def encode_chat(self, messages: Sequence[ChatMessage], max_bytes: int = MAX_MESSAGE_BYTES) -> Sequence[int]:
         """Ids of a conversation, up to where the assistant's answer begins.
 
-        Raises InvalidArgument("chat") where the model's chat template refuses it.
+        Args:
+            max_bytes: most that the chat template may make of it, in UTF-8.
+
+        Raises InvalidArgument("chat") where the model's chat template refuses it, or makes more of it.
         """
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -57,7 +62,7 @@ class HubTokenizer:
         ids: list[int] = self._tokenizer(text, verbose=False).input_ids
         return ids
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> Sequence[int]:
+    def encode_chat(self, messages: Sequence[ChatMessage], max_bytes: int = MAX_MESSAGE_BYTES) -> Sequence[int]:
         """As in Tokenizer."""
         if not self._tokenizer.chat_template:
             raise InvalidArgument("chat", "the model has no chat template; send text or token_ids")
@@ -68,6 +73,7 @@ class HubTokenizer:
             text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         except (TemplateError, TypeError, ValueError, KeyError, IndexError) as error:
             raise InvalidArgument("chat", f"the model's chat template refuses it: {error}") from error
+        check_rendered(text, max_bytes)
         # The template writes the special tokens itself.
         ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False).input_ids
         return ids
@@ -89,9 +95,11 @@ class FakeTokenizer:
         """The bytes of the text in UTF-8."""
         return list(text.encode())
 
-    def encode_chat(self, messages: Sequence[ChatMessage]) -> Sequence[int]:
+    def encode_chat(self, messages: Sequence[ChatMessage], max_bytes: int = MAX_MESSAGE_BYTES) -> Sequence[int]:
         """A line "role: content" for each message, then "assistant: "."""
-        return self.encode("".join(f"{m.role}: {m.content}\n" for m in messages) + "assistant: ")
+        text = "".join(f"{m.role}: {m.content}\n" for m in messages) + "assistant: "
+        check_rendered(text, max_bytes)
+        return self.encode(text)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """As in Tokenizer."""

@@ -13,8 +13,10 @@ from support.fake_verify import FakeVerify, serve_fake
 from support.gateway import MODEL, read_all, request, running_gateway
 from support.timing import PATIENCE, in_some_try
 
+from draftwire.errors import ResourceExhausted
 from draftwire.fake_model import FakeModel
 from draftwire.rpc.client import connect
+from draftwire.rpc.status import error_of
 from draftwire.types import Usage
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.gateway_service_pb2_grpc import GatewayServiceStub
@@ -91,6 +93,27 @@ async def test_slow_reader():
         text, token_ids, done = await read_all(call)
     assert len(first.delta.token_ids) + len(token_ids) == tokens == done.usage.completion_tokens
     assert first.delta.text + text == tokenizer.decode(fake.script)
+
+
+async def test_a_caller_that_never_reads():
+    """A write that hangs for --stall-seconds ends both calls and frees the slot; the caller then reads why."""
+    tokens = 8000  # 32 MB of text
+    fake = FakeVerify([i % 26 for i in range(tokens)], block=10, hold_at=tokens)
+    fake.model = replace(fake.model, max_model_len=100_000)
+    flags = {"tokenizer": WideTokenizer(FakeModel()), "max_concurrent_requests": 1, "stall_seconds": 0.5}
+    async with running_gateway(fake, **flags) as gateway:
+        silent = aiter(gateway.stub.GenerateStream(request()))
+        await anext(silent)
+        await gateway.until_value(NAME + "requests_total", 1, outcome="resource_exhausted")
+        assert gateway.metric(NAME + "requests_in_flight") == 0
+        await fake.cancelled.wait()
+        fake.script = SCRIPT
+        assert (await gateway.stub.Generate(request())).done.usage.completion_tokens == len(SCRIPT)
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await read_all(silent)
+    error = error_of(failure.value)
+    assert isinstance(error, ResourceExhausted)
+    assert "not read for 0.5 s" in str(error)
 
 
 async def test_drain():
@@ -206,7 +229,10 @@ async def test_hostile_messages(besieged, message):
 
 
 def test_latencies_by_hand():
-    """First token after 1 s, then three together 0.3 s later: one second to first, three gaps of 0.1 s, 2 s in all."""
+    """Two tokens after 1 s, three 0.3 s later: one second to the first, three gaps of 0.1 s, 2 s in all.
+
+    The two have no time between them that anybody could have measured.
+    """
     now = 10.0
     registry = CollectorRegistry()
     metrics = GatewayMetrics(registry, lambda: now)
@@ -217,11 +243,11 @@ def test_latencies_by_hand():
     with metrics.request(None) as timer:
         assert value("requests_in_flight") == 1
         now = 11.0
-        timer.tokens(1)
+        timer.tokens(2)
         now = 11.3
         timer.tokens(3)
         now = 12.0
-        timer.done("stop", Usage(prompt_tokens=5, completion_tokens=4))
+        timer.done("stop", Usage(prompt_tokens=5, completion_tokens=5))
     assert value("time_to_first_token_seconds_sum") == 1.0
     assert value("inter_token_latency_seconds_count") == 3
     assert value("inter_token_latency_seconds_sum") == pytest.approx(0.3)
@@ -230,8 +256,17 @@ def test_latencies_by_hand():
         >= 3
     )
     assert value("end_to_end_latency_seconds_sum") == 2.0
-    assert (value("prompt_tokens_total"), value("completion_tokens_total")) == (5, 4)
+    assert (value("prompt_tokens_total"), value("completion_tokens_total")) == (5, 5)
     assert (value("requests_total", outcome="stop"), value("requests_in_flight")) == (1, 0)
+
+
+@pytest.mark.parametrize("block", [1, 4, 100])
+async def test_tokens_behind_a_stop_string_are_not_timed(block):
+    """The sixth token ends the answer, whatever comes with it: a gap for each used token after the first event."""
+    async with running_gateway(FakeVerify(list(b"abcdefghij"), block=block)) as gateway:
+        await gateway.stub.Generate(request(stop=["f"]))
+        assert gateway.metric(NAME + "completion_tokens_total") == 6
+        assert gateway.metric(NAME + "inter_token_latency_seconds_count") == max(0, 6 - block)
 
 
 async def test_metrics_of_a_call():
@@ -243,7 +278,7 @@ async def test_metrics_of_a_call():
         assert gateway.metric(NAME + "requests_total", outcome="length") == 1
         assert gateway.metric(NAME + "requests_total", outcome="invalid_argument") == 1
         assert gateway.metric(NAME + "time_to_first_token_seconds_count") == 1
-        assert gateway.metric(NAME + "inter_token_latency_seconds_count") == len(SCRIPT) - 1
+        assert gateway.metric(NAME + "inter_token_latency_seconds_count") == len(SCRIPT) - 9
         assert gateway.metric(NAME + "end_to_end_latency_seconds_count") == 1
         assert gateway.metric(NAME + "completion_tokens_total") == len(SCRIPT)
         assert gateway.metric(NAME + "verify_workers") == 1
