@@ -63,7 +63,7 @@ bench: venv models  ## measure every mode on the embedded pair
 DRAFT_RUN ?= build/draft
 DISTILL := OMP_NUM_THREADS=1 $(BIN)/draftwire distill
 
-draft: venv models  ## make a draft for the embedded target from nothing: about 1.5 hours on two cores, resumable
+draft: venv models  ## make a draft for the embedded target from nothing: about 2 hours on two cores, resumable
 	$(DISTILL) collect --output $(DRAFT_RUN)/train0 --seed 0 --tokens 400000 --shard-sequences 512 & first=$$!; \
 	$(DISTILL) collect --output $(DRAFT_RUN)/train2 --seed 2 --tokens 400000 --shard-sequences 512; second=$$?; \
 	wait $$first && exit $$second
