@@ -6,13 +6,14 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from draftwire.cli.verbatim import VerbatimPath
 from draftwire.errors import DraftwireError
 
 
 class Evaluate(BaseModel):
     """Tell how often the target would accept a draft's guesses, and the speed to expect."""
 
-    data: list[Path] = Field([], description="held-out data set (draftwire distill collect); repeatable")
+    data: list[VerbatimPath] = Field([], description="held-out data set (draftwire distill collect); repeatable")
     workload: Literal["bench"] | None = Field(
         None, description="instead of --data: the prompts of draftwire bench, answered by the target now"
     )

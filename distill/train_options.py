@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from draftwire.cli.verbatim import VerbatimPath
 from draftwire.errors import DraftwireError
 
 #: Frequent tokens that a trimmed student can propose, unless told otherwise.
@@ -15,9 +16,11 @@ DRAFT_VOCAB = 8192
 class Train(BaseModel):
     """Train a student on collected data. Goes on by itself where a killed run of the same settings stopped."""
 
-    data: list[Path] = Field(min_length=1, description="data set to learn from (draftwire distill collect); repeatable")
+    data: list[VerbatimPath] = Field(
+        min_length=1, description="data set to learn from (draftwire distill collect); repeatable"
+    )
     output: Path = Field(description="folder of the run: settings, checkpoints, learning curve")
-    eval_data: list[Path] = Field([], description="held-out data set for the learning curve; repeatable")
+    eval_data: list[VerbatimPath] = Field([], description="held-out data set for the learning curve; repeatable")
     target: str = Field("embedded-target", description="local folder, hub id or embedded-target")
 
     num_layers: int | None = Field(

@@ -16,6 +16,9 @@ from draftwire.cli.verbatim import protect
 from draftwire.config import problems_of
 from draftwire.rpc.status import error_of
 
+#: Flags whose values are lists of texts or paths.
+VERBATIM = ("--stop", "--data", "--eval-data")
+
 
 class Draftwire(BaseSettings):
     """Disaggregated speculative decoding: a draft pool and a verify pool that look like one model."""
@@ -43,7 +46,7 @@ def main() -> None:
     """The process. Exit code 2: a bad flag; 1: it failed; as in a shell 130: Ctrl-C, 141: nobody reads its output."""
     try:
         try:
-            CliApp.run(Draftwire, cli_args=protect(sys.argv[1:], "--stop"))
+            CliApp.run(Draftwire, cli_args=protect(sys.argv[1:], VERBATIM))
         finally:
             sys.stdout.flush()  # here a closed pipe can still be caught
     except ValidationError as error:

@@ -1,24 +1,26 @@
 """Text from the command line as it was typed.
 
 pydantic-settings takes a list's values apart at commas, quotes and brackets and strips their spaces, so that text with
-any of these would arrive as something else. So it travels through the parser as an equals sign, percents and digits.
+any of these would arrive as something else. So it travels through the parser as "=" and percent-encoded bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
 from pydantic import AfterValidator, BeforeValidator
 
 
-def protect(arguments: Sequence[str], flag: str) -> list[str]:
-    """The arguments with each value of `flag` encoded; `Verbatim` decodes it."""
+def protect(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """The arguments with each value of these flags encoded; `Verbatim` and `VerbatimPath` decode it."""
     protected: list[str] = []
     for argument in arguments:
-        if protected and protected[-1] == flag:
+        flag, equals, value = argument.partition("=")
+        if protected and protected[-1] in flags:
             protected.append(_encode(argument))
-        elif argument.startswith(f"{flag}="):
-            protected += [flag, _encode(argument.removeprefix(f"{flag}="))]
+        elif equals and flag in flags:
+            protected += [flag, _encode(value)]
         else:
             protected.append(argument)
     return protected
@@ -29,7 +31,9 @@ def _encode(text: str) -> str:
 
 
 def _decode(value: Any) -> Any:
-    return unquote_to_bytes(value[1:]).decode(errors="surrogateescape") if isinstance(value, str) else value
+    if isinstance(value, str) and value.startswith("="):
+        return unquote_to_bytes(value[1:]).decode(errors="surrogateescape")
+    return value
 
 
 def _check(text: str) -> str:
@@ -45,3 +49,6 @@ Text = Annotated[str, AfterValidator(_check)]
 
 #: The same as a value of a flag that went through `protect`.
 Verbatim = Annotated[Text, BeforeValidator(_decode)]
+
+#: A path as such a value.
+VerbatimPath = Annotated[Path, BeforeValidator(_decode)]

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.command import Bench
+from distill.evaluate_options import Evaluate
+from distill.train_options import Train
 from draftwire.cli import main as main_module
 from draftwire.cli.generate import Generate
 from draftwire.errors import Incompatible
@@ -49,6 +51,16 @@ def test_stop_strings_arrive_as_they_were_typed():
 @given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_any_stop_string(text):
     assert stops("--stop", text) == [text]
+
+
+@pytest.mark.parametrize(("options", "words"), [(Train, ["train", "--output", "o"]), (Evaluate, ["evaluate"])])
+def test_paths_arrive_as_they_were_typed(monkeypatch, options, words):
+    typed = ["a, b", " two ", "[x", "data/train", "\udcff"]
+    seen = []
+    monkeypatch.setattr(options, "cli_cmd", seen.append)
+    monkeypatch.setattr(sys, "argv", ["draftwire", "distill", *words, *(f"--data={path}" for path in typed)])
+    main_module.main()
+    assert [str(path) for path in seen[0].data] == typed
 
 
 @pytest.mark.parametrize(
