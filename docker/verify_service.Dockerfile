@@ -13,7 +13,6 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 RUN useradd --uid 1000 draftwire && install -d -o draftwire /models
 USER draftwire
 ENV DRAFTWIRE_CACHE=/models HF_HOME=/models/hub
-VOLUME /models
 EXPOSE 50052 9052
 HEALTHCHECK --start-period=10m --interval=5s --timeout=5s CMD ["python", "-m", "draftwire.rpc.probe", "127.0.0.1:50052"]
 ENTRYPOINT ["python", "-m", "verify_service", "--host", "0.0.0.0"]
