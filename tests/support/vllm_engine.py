@@ -38,6 +38,14 @@ TEXTS = (
     "1, 2, 3, 4, 5,",
     "import numpy as np",
     "To be or not to be",
+    "The opposite of hot is",
+    "SELECT name FROM users WHERE",
+    "Dear Sir or Madam,",
+    "Monday, Tuesday, Wednesday,",
+    "for (int i = 0; i < n; i++) {",
+    "Q: What is two plus two? A:",
+    "The cat sat on the mat. The cat sat on the",
+    "In the year 2000",
 )
 #: Of an answer; and of a long one.
 TOKENS, MANY_TOKENS = 24, 72
@@ -224,7 +232,7 @@ def assert_same(prompts: Sequence[list[int]], answers: Sequence[Answered], expec
             logits = logits_after(prompt + tokens[:first])[-1]
             assert abs(logits[answer.token_ids[first]] - logits[tokens[first]]) < 1e-3
     print(f"answers that differ, at a near tie: {ties} of {len(answers)}")
-    assert ties <= 1
+    assert ties <= len(answers) // 8
 
 
 async def accepted(answers: Callable[[], Awaitable[list[Answered]]]) -> list[Answered]:

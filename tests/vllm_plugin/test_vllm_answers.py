@@ -5,6 +5,7 @@ The engine has 11 blocks of 32 tokens for keys and values, too few for 4 long an
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import pytest
 import pytest_asyncio
 from support.vllm_engine import (
     MANY_TOKENS,
+    PATIENCE,
     TOKENS,
     Answered,
     Engine,
@@ -23,8 +25,10 @@ from support.vllm_engine import (
     engine,
     plugin_metric,
     speculative,
+    workers,
 )
 
+from draftwire.cli.processes import ServiceProcess
 from draftwire.models import EMBEDDED_DRAFT
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.model, pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -40,9 +44,11 @@ SCHEMA = {
 
 @dataclass
 class Stage:
-    """What the tests share: the engine with the plug-in and the shipped draft, the prompts, plain vLLM's answers."""
+    """What the tests share: the engine with the plug-in, the worker with the shipped draft, the prompts, plain vLLM's
+    answers."""
 
     engine: Engine
+    draft: ServiceProcess
     prompts: list[list[int]]
     plain: list[list[int]]
 
@@ -73,9 +79,9 @@ async def stage(plain: Plain, tmp_path_factory) -> AsyncIterator[Stage]:
     """Engine and draft worker, connected."""
     async with (
         engine(**speculative(), num_gpu_blocks_override=12) as running,
-        draft_worker(tmp_path_factory.mktemp("vllm"), EMBEDDED_DRAFT),
+        draft_worker(tmp_path_factory.mktemp("vllm"), EMBEDDED_DRAFT) as worker,
     ):
-        yield Stage(running, plain.prompts, plain.answers)
+        yield Stage(running, worker, plain.prompts, plain.answers)
 
 
 async def test_greedy_answers(stage: Stage) -> None:
@@ -85,7 +91,7 @@ async def test_greedy_answers(stage: Stage) -> None:
 
 async def test_some_with_drafts_and_some_without(stage: Stage) -> None:
     """Every other request asks for no drafts."""
-    await stage.accepted(TOKENS, without_drafts=range(1, 8, 2))
+    await stage.accepted(TOKENS, without_drafts=range(1, 16, 2))
 
 
 async def test_preemption(stage: Stage) -> None:
@@ -96,6 +102,35 @@ async def test_preemption(stage: Stage) -> None:
     before = stage.engine.counter("vllm:num_preemptions")
     await stage.accepted(MANY_TOKENS, without_drafts=range(4))
     assert stage.engine.counter("vllm:num_preemptions") > before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_the_draft_is_lost_in_mid_stream(stage: Stage, number: signal.Signals) -> None:
+    """All answers lose their drafts while they run and are plain vLLM's all the same; drafts are used again later."""
+    while not await _lost_while_they_ran(stage, number):
+        pass
+    if number is signal.SIGKILL:
+        await workers(0)
+        await stage.draft.start()
+    else:
+        stage.draft.signal(signal.SIGCONT)
+    await workers(1)
+    await stage.accepted(TOKENS)
+
+
+async def _lost_while_they_ran(stage: Stage, number: signal.Signals) -> bool:
+    """Sends the signal once drafts are accepted; False if the answers were complete before any was."""
+    name = "speculative_decoding_accepted_tokens_total"
+    before = await plugin_metric(name)
+    answering = asyncio.create_task(stage.engine.answers(stage.prompts, max_tokens=MANY_TOKENS))
+    async with asyncio.timeout(PATIENCE):
+        while not answering.done() and await plugin_metric(name) == before:
+            await asyncio.sleep(0.02)
+        running = not answering.done()
+        if running:
+            stage.draft.signal(number)
+        assert_same(stage.prompts, await answering, stage.plain)
+    return running
 
 
 async def test_guided_json(stage: Stage) -> None:
