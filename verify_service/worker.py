@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from draftwire.engine.base import Engine
 from draftwire.engine.thread import EngineThread
+from draftwire.errors import InvalidArgument
 from draftwire.rpc.server import RpcServer
 from draftwire.service import instance_id
 from draftwire.session import PROTOCOL_VERSION, Hello, VerifierStep
@@ -137,7 +138,7 @@ class VerifyWorker:
         """On the engine's thread."""
         config, metrics = self.config, self._metrics
         engine = self._make_engine()
-        _tell_step_budget(config, engine.max_batched_tokens)
+        _check_step_budget(config, engine.max_batched_tokens)
         clock = StepClock()
         window = config.window if config.num_speculative_tokens else 0
         loop = VerifyLoop(
@@ -180,8 +181,15 @@ class VerifyWorker:
         self.failed.set()
 
 
-def _tell_step_budget(config: VerifyConfig, budget: int) -> None:
-    """Batch-invariant mode bounds a step by what the kernels allow; a warning where somebody asked for more."""
+def _check_step_budget(config: VerifyConfig, budget: int) -> None:
+    """Batch-invariant mode bounds a step by what the kernels allow; a warning where somebody asked for more.
+
+    Raises InvalidArgument where a step could not hold a token of each session: the youngest would wait for the oldest.
+    """
+    if budget < config.max_num_seqs:
+        raise InvalidArgument(
+            "--max-num-seqs", f"must be at most {budget}, the tokens of a step here, got {config.max_num_seqs}"
+        )
     if config.batch_invariant and budget < config.max_num_batched_tokens:
         asked = "max_num_batched_tokens" in config.model_fields_set
         logger.log(

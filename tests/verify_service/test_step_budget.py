@@ -5,6 +5,7 @@ import logging
 import pytest
 from support.verify_worker import verify_worker
 
+from draftwire.errors import InvalidArgument
 from draftwire.fake_model import FakeModel
 
 
@@ -28,3 +29,12 @@ async def test_a_lowered_budget_is_told(caplog: pytest.LogCaptureFixture, flags:
     lines = [(record.levelno, record.getMessage()) for record in caplog.records if "batched" in record.getMessage()]
     told = "--batch-invariant: a step takes at most 256 tokens here, not --max-num-batched-tokens = 512"
     assert lines == ([(level, told)] if level else [])
+
+
+async def test_a_step_holds_a_token_of_every_session() -> None:
+    """Else the youngest of them would never take part; as many sessions as tokens are allowed."""
+    async with verify_worker(FakeModel(), max_batched_tokens=4, max_num_seqs=4):
+        pass
+    with pytest.raises(InvalidArgument, match="--max-num-seqs: must be at most 4, the tokens of a step here, got 5"):
+        async with verify_worker(FakeModel(), max_batched_tokens=4, max_num_seqs=5):
+            pass
