@@ -8,7 +8,7 @@ from statistics import median, quantiles
 import grpc
 
 from draftwire.cli.client import Transcript, stream
-from draftwire.cli.stack import scrape
+from draftwire.cli.stack import samples
 from draftwire.rpc.client import connect
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.sampling_pb2 import SamplingParams
@@ -136,9 +136,6 @@ async def run_all(
 
 def estimated_times(metrics_port: int) -> StepTimes:
     """The step times that a verify worker has measured, from its metrics."""
-    parts = {
-        sample.labels["part"]: sample.value
-        for sample in scrape(metrics_port)
-        if sample.name == "draftwire_verify_estimated_seconds"
-    }
+    exported = samples(metrics_port, "draftwire_verify_estimated_seconds")
+    parts = {sample.labels["part"]: sample.value for sample in exported}
     return StepTimes(**{name: parts.get(name, 0.0) for name in StepTimes.__slots__})  # none where nothing speculates

@@ -13,7 +13,6 @@ import os
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import Any
 
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file
@@ -32,6 +30,7 @@ from bench.workloads import PROMPTS
 from distill.export import full_model
 from distill.pretrained import load_tokenizer as load_tokenizer_of
 from draftwire.cli.processes import ServiceProcess
+from draftwire.cli.stack import samples
 from draftwire.engine import trimmed
 from draftwire.errors import ModelError
 from draftwire.models import EMBEDDED_DRAFT, EMBEDDED_TARGET, resolve
@@ -202,13 +201,6 @@ def vllm_counters(port: int) -> dict[str, float]:
         "all_accepted": max(by_position, default=(0, 0.0))[1],
         "generated": total("generation_tokens"),
     }
-
-
-def samples(port: int, name: str) -> list[Any]:
-    """The samples of a metric at a worker's port that are not zero."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
-        families = text_string_to_metric_families(reply.read().decode())
-    return [sample for family in families for sample in family.samples if sample.name == name and sample.value]
 
 
 def write_full_draft(draft: str, folder: Path) -> Path:

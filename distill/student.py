@@ -96,7 +96,7 @@ class Student(nn.Module):
         return {name.removeprefix("causal."): p for name, p in self.named_parameters() if p.requires_grad}
 
     def tables(self) -> list[nn.Parameter]:
-        """What of it looks tokens up or scores them: the matrices with a row for each token. None if trimmed."""
+        """What of it looks tokens up or scores them: the matrices with a row for each token. Empty if trimmed."""
         modules = (self.causal.get_input_embeddings(), self.causal.get_output_embeddings())
         return [p for module in modules for p in module.parameters() if p.ndim == 2 and p.requires_grad]
 

@@ -11,6 +11,7 @@ from draft_service.inbox import Event, StepArrived
 from draftwire.errors import InvalidArgument, ResourceExhausted, Unavailable
 from draftwire.rpc.backlog import ENTRY_BYTES, MAX_ENTRIES, Backlog
 from draftwire.rpc.convert_draft import drafter_message_to_protos, verifier_message_from_proto
+from draftwire.rpc.stall import written
 from draftwire.session import DrafterOutbox, DrafterStep, Draining, Hello, Load, VerifierStep
 from draftwire.v1 import draft_service_pb2 as pb
 
@@ -107,15 +108,8 @@ class Stream:
             self._wake.clear()
             for message in self._messages():
                 for proto in drafter_message_to_protos(message):
-                    await self._write_one(write, proto)
+                    await written(write(proto), self._stall_seconds, "stream")
         raise Unavailable("the draft worker stops")
-
-    async def _write_one(self, write: Write, proto: pb.SpeculateResponse) -> None:
-        try:
-            async with asyncio.timeout(self._stall_seconds):
-                await write(proto)
-        except TimeoutError:
-            raise ResourceExhausted(f"the stream was not read for {self._stall_seconds:g} s") from None
 
     def _messages(self) -> Iterator[DrafterStep | Load | Draining]:
         """What is queued: at most one message of each kind."""

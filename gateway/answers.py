@@ -101,21 +101,24 @@ class Answers:
         return session, AnswerText(self._tokenizer.decode, hidden, request.stop)
 
     async def _tokenise(self, prompt: Prompt) -> Sequence[int]:
-        """One prompt at a time. A call that is cancelled while it waits costs nothing, one that began is finished."""
+        """One text at a time. A call that is cancelled while it waits costs nothing, one that began is finished.
+
+        Ids wait for nobody.
+        """
+        if isinstance(prompt, IdsPrompt):
+            return prompt.token_ids
         await self._turn.acquire()
         encoding = asyncio.get_running_loop().run_in_executor(self._encoder, self._encode, prompt)
         encoding.add_done_callback(lambda _: self._turn.release())
         return await asyncio.shield(encoding)
 
-    def _encode(self, prompt: Prompt) -> Sequence[int]:
+    def _encode(self, prompt: TextPrompt | ChatPrompt) -> Sequence[int]:
         """On the encoder's thread."""
         match prompt:
             case TextPrompt(text):
                 return self._tokenizer.encode(text)
             case ChatPrompt(messages):
                 return self._tokenizer.encode_chat(messages, self._config.max_prompt_bytes)
-            case IdsPrompt(token_ids):
-                return token_ids
 
     @contextmanager
     def _slot(self) -> Iterator[None]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from draftwire.errors import ResourceExhausted
 from draftwire.rpc.convert import model_info_to_proto
+from draftwire.rpc.stall import written
 from draftwire.rpc.status import errors_as_status
 from draftwire.v1 import gateway_service_pb2 as pb
 from draftwire.v1.gateway_service_pb2_grpc import GatewayServiceServicer
@@ -43,7 +43,7 @@ class GatewayServicer(GatewayServiceServicer):
         """The answer as it is produced; the next event is asked for when the one before has been written."""
         async with errors_as_status(context), self._answer(request, context) as events:
             async for event in events:
-                await self._write(context, event_to_proto(event))
+                await written(context.write(event_to_proto(event)), self._stall_seconds, "answer")
 
     async def ListModels(
         self, request: pb.GatewayServiceListModelsRequest, context: Context
@@ -51,14 +51,6 @@ class GatewayServicer(GatewayServiceServicer):
         """The one model."""
         async with errors_as_status(context):
             return pb.GatewayServiceListModelsResponse(models=[model_info_to_proto(self._answers.model)])
-
-    async def _write(self, context: Context, event: pb.GatewayServiceGenerateStreamResponse) -> None:
-        """Flow control holds a write back while the caller does not read; in the end that costs it the answer."""
-        try:
-            async with asyncio.timeout(self._stall_seconds):
-                await context.write(event)
-        except TimeoutError:
-            raise ResourceExhausted(f"the answer was not read for {self._stall_seconds:g} s") from None
 
     @asynccontextmanager
     async def _answer(

@@ -13,6 +13,7 @@ import grpc
 from draftwire.errors import EngineError, ResourceExhausted, Unavailable
 from draftwire.rpc.convert import model_info_to_proto
 from draftwire.rpc.convert_verify import event_to_proto, generate_request_from_proto
+from draftwire.rpc.stall import written
 from draftwire.rpc.status import errors_as_status
 from draftwire.types import Committed, Finished, GenerateRequest, ModelInfo, Started
 from draftwire.v1 import verify_service_pb2 as pb
@@ -71,21 +72,13 @@ class WireServicer(VerifyServiceServicer):
             try:
                 async with aclosing(self.answer(wanted)) as events:
                     async for event in events:
-                        await self._write(context, event_to_proto(event))
+                        await written(context.write(event_to_proto(event)), self._config.stall_seconds, "answer")
                         if record:
                             record.saw(event)
             except asyncio.CancelledError:
                 if record:
                     record.over()
                 raise
-
-    async def _write(self, context: Context, event: pb.VerifyServiceGenerateResponse) -> None:
-        """Flow control holds a write back while the caller does not read; in the end that costs it the answer."""
-        try:
-            async with asyncio.timeout(self._config.stall_seconds):
-                await context.write(event)
-        except TimeoutError:
-            raise ResourceExhausted(f"the answer was not read for {self._config.stall_seconds:g} s") from None
 
 
 class VerifyServicer(WireServicer):

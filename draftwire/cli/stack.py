@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from draftwire.cli.processes import ServiceProcess, split_cores
+from draftwire.config import EngineConfig
 from draftwire.errors import Incompatible, InvalidArgument, Unavailable
 from draftwire.ports import free_port
 from draftwire.rpc.client import connect
@@ -25,9 +26,6 @@ GATEWAY_PORT, VERIFY_PORT, DRAFT_PORT = 50051, 50052, 50053
 
 #: How long the gateway may take to find a verify worker that serves already, and that one its draft worker.
 CONNECT_SECONDS = 30.0
-
-#: The services' own default; as many sessions as that decode at once.
-MAX_BATCHED_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +123,17 @@ async def _gateway_serves(gateway: ServiceProcess) -> None:
 
 async def _draft_is_used(verify: ServiceProcess, draft: ServiceProcess) -> None:
     """Answers would come without it, too, only slower. Raises Incompatible, with the reason, where it is refused."""
-    while not any(
-        sample.value
-        for sample in await asyncio.to_thread(scrape, verify.metrics_port)
-        if sample.name == "draftwire_verify_draft_workers"
-    ):
+    while not await asyncio.to_thread(samples, verify.metrics_port, "draftwire_verify_draft_workers"):
         if refusal := verify.logged(f"draft worker {draft.address} refused: "):
             raise Incompatible(refusal)
         await asyncio.sleep(0.05)
 
 
-def scrape(metrics_port: int) -> list[Sample]:
-    """Every sample that a service of this machine exports now."""
+def samples(metrics_port: int, name: str) -> list[Sample]:
+    """The samples of a metric, as a service of this machine exports it now, that are not zero."""
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as reply:
         families = text_string_to_metric_families(reply.read().decode())
-        return [sample for family in families for sample in family.samples]
+    return [sample for family in families for sample in family.samples if sample.name == name and sample.value]
 
 
 def _new_log(folder: Path, name: str) -> Path:
@@ -162,7 +156,8 @@ def _describe(options: StackOptions, logs: Path) -> Stack:
     draft_port, verify_port = (DRAFT_PORT, VERIFY_PORT) if usual else (free_port(), free_port())
     free = {} if usual else {"metrics_port": 0}
     common = {name: getattr(options, name) for name in ("dtype", "device", "max_model_len", "max_num_seqs")}
-    common["max_num_batched_tokens"] = max(MAX_BATCHED_TOKENS, options.max_num_seqs)
+    usually = EngineConfig.model_fields["max_num_batched_tokens"].default
+    common["max_num_batched_tokens"] = max(usually, options.max_num_seqs)  # every session decodes in every step
     draft = ServiceProcess(
         "draft worker",
         "draft_service",

@@ -52,9 +52,8 @@ def test_the_services_take_their_flags(service):
 
 @pytest.mark.parametrize("service", ["draft", "verify"])
 def test_the_gpu_file_sets_what_the_services_read(monkeypatch, service):
-    for name, value in yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())["services"][service][
-        "environment"
-    ].items():
+    services = yaml.safe_load((FOLDER / "compose.gpu.yaml").read_text())["services"]
+    for name, value in services[service]["environment"].items():
         monkeypatch.setenv(name, value)
     started = config(service)
     assert isinstance(started, EngineConfig)
@@ -82,7 +81,8 @@ def test_prometheus_scrapes_every_service():
 def exported() -> set[str]:
     """Every name that a query may use."""
     registry = CollectorRegistry()
-    VerifyMetrics(registry), GatewayMetrics(registry), Metrics(registry)
+    for metrics in (VerifyMetrics, GatewayMetrics, Metrics):
+        metrics(registry)
     names: set[str] = set()
     for family in registry.collect():
         suffixes = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum")}.get(family.type, ("",))

@@ -20,7 +20,7 @@ from gateway.config import GatewayConfig
 from gateway.convert import MAX_CHAT_MESSAGES, request_from_proto
 from gateway.metrics import GatewayMetrics
 from gateway.prompt_size import MESSAGE_BYTES, check_prompt
-from gateway.requests import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt
+from gateway.requests import AnswerRequest, ChatMessage, ChatPrompt, IdsPrompt, Prompt, TextPrompt
 from gateway.tokenizer import FakeTokenizer, HubTokenizer
 
 
@@ -138,6 +138,20 @@ async def test_the_limit_reaches_the_chat_template() -> None:
     encoder = Encoder()
     await asyncio.wait([Calls(encoder, max_prompt_bytes=777).begin(chat(("user", "x")))])
     assert encoder.asked == [777]
+
+
+async def test_ids_wait_for_no_text() -> None:
+    """While a text is encoded, a call that brings ids is looked at (they are too many for the model)."""
+    encoder = Encoder()
+    calls = Calls(encoder)
+    first = calls.begin(TextPrompt("first"))
+    await asyncio.to_thread(encoder.busy.wait, PATIENCE)
+    ids = calls.begin(IdsPrompt((1,) * MODEL.max_model_len))
+    await asyncio.wait([ids], timeout=PATIENCE)
+    assert "max_model_len" in str(ids.exception())
+    assert not first.done()
+    encoder.gate.set()
+    await asyncio.wait([first], timeout=PATIENCE)
 
 
 class Text(str):
